@@ -23,7 +23,7 @@ from uuid import UUID
 from sennit.containers.element import Element, Ref, checked_name
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, listed
 
 E = TypeVar("E", bound=Element)
 P = TypeVar("P", bound=Progression)
@@ -151,12 +151,7 @@ class Flow(Element, Generic[E, P]):
         return self._progressions.get(ref) if ref in self._progressions else None
 
     def _describe_names(self) -> str:
-        names = list(self._named)
-        if not names:
-            return "it has none with a name"
-        return f"it has {names[:_MAX_LISTED]!r}" + (
-            " and others" if len(names) > _MAX_LISTED else ""
-        )
+        return f"it has {listed(self._named, empty='none with a name')}"
 
     def _install_hooks(self) -> None:
         items, progressions = self._items, self._progressions

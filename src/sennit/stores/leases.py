@@ -37,7 +37,10 @@ def next_lease(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int
 def extend(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
     """Return an extended lease; raises ConflictError if it was lost or released."""
     if not is_held(last, lease):
-        raise ConflictError("The lease of the branch was lost; stop writing, or acquire it again.")
+        raise ConflictError(
+            "Another run has taken over this branch. Refresh the session, and try again once that "
+            "run has ended."
+        )
     return Lease(lease.branch, lease.holder, lease.token, now + ttl)
 
 

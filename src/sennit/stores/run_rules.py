@@ -32,10 +32,11 @@ def new_events(
     return [new[seq] for seq in sorted(new)]
 
 
-def lost_lease(branch: UUID) -> ConflictError:
+def lost_lease() -> ConflictError:
     """Return the error for a writer that has lost its lease."""
     return ConflictError(
-        f"The lease of branch {branch} was lost: another run has taken it. Nothing was written."
+        "Another run has taken over this branch, so nothing was written. Refresh the session, and "
+        "try again once that run has ended."
     )
 
 

@@ -88,7 +88,7 @@ class RunLog:
         branch = change.run.branch if isinstance(change, PutRun) else change.branch
         last = self.leases.get(branch)
         if last is None or last.token != change.token:
-            raise lost_lease(branch)
+            raise lost_lease()
         if isinstance(change, PutRun):
             return []
         new = self._new(change)

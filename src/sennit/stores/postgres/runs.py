@@ -174,7 +174,7 @@ class JournalWriter:
         owner, _ = self._key
         row = self._run(sql.HELD_JOURNAL, (*self._key, branch)).fetchone()
         if row is None or row[0] != token:
-            raise lost_lease(branch)
+            raise lost_lease()
         _, number, last = row
         if number is None:
             added = self._run(sql.ADD_JOURNAL, (*self._key, branch)).fetchone()

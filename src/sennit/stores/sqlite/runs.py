@@ -204,7 +204,7 @@ class JournalWriter:
         """Return a branch's journal; raises ConflictError if `token` is not the last lease's."""
         journal = self._journal(branch)
         if journal.lease is None or journal.lease.token != token:
-            raise lost_lease(branch)
+            raise lost_lease()
         return journal
 
     def _journal(self, branch: UUID) -> _Journal:
