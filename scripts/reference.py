@@ -606,6 +606,8 @@ def _signature(name: str, called: Any, drop: int) -> str:
         ):
             parts.append("/")
     returned = signature.return_annotation
+    if hasattr(called, "plan"):  # a planned method carries out the plan that it declares
+        returned = str(returned).removeprefix("Plan[").removesuffix("]")
     result = (
         "" if returned is inspect.Signature.empty or isinstance(called, type) else _type(returned)
     )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sennit import Client, SennitError
 from sennit.memory.history.evidence import quote_messages
 from sennit.memory.history.history import EvidenceSource
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
@@ -107,7 +108,7 @@ def calls(secrets: Secrets) -> st.SearchStrategy[Callable[[Client], Any]]:
         ids.map(lambda uid: lambda c: c.search("name?", session=UUID(uid))),
         st.just(lambda c: c.session("mine").context(query=f"{CANARY} name tea")),
         st.just(lambda c: c.memory.at(datetime.now(UTC))),
-        st.just(lambda c: quote_messages(c.memory.scope, [secrets.source])),
+        st.just(lambda c: quote_messages(engine_of(c.memory).scope, [secrets.source])),
         st.just(_ask),
         ids.map(lambda uid: lambda c: c.delete_session(UUID(uid))),
         ids.map(lambda uid: lambda c: c.get_task(uid)),

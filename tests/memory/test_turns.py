@@ -9,6 +9,7 @@ import pytest
 
 from sennit import Client, Session, StoreError
 from sennit.events import ContextAdded
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.turns import summarize
 from sennit.turns.events import WarningIssued
@@ -132,7 +133,7 @@ def test_a_memory_that_fails_is_a_warning_and_the_turn_goes_on(
     def broken(*_: Any) -> None:
         raise StoreError("The disk is gone.")
 
-    monkeypatch.setattr(client.memory.scope.store, "find_file", broken)
+    monkeypatch.setattr(engine_of(client.memory).scope.store, "find_file", broken)
     talk = turn(session, "Who am I?", "No idea.")
     events = ask(client, talk)
     assert any(

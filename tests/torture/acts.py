@@ -27,6 +27,7 @@ from sennit import (
     clock,
     ids,
 )
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.embedders import VectorIndex, WordEmbedder
 from sennit.messages.codec import loads
 from sennit.sessions import segments
@@ -305,7 +306,11 @@ ACTS = {
         Act("remove a branch", lambda _, session: session.remove_branch("main")),
         Act("delete a session", lambda client, _: client.delete_session("chat")),
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),
-        Act("embed", lambda c, _: VectorIndex(c.memory.scope, WordEmbedder()).embed(), steps=0),
+        Act(
+            "embed",
+            lambda c, _: VectorIndex(engine_of(c.memory).scope, WordEmbedder()).embed(),
+            steps=0,
+        ),
         Act("write a group", _write_group),
         Act("write a group with a refused one", _write_group_with_a_refused_one),
         Act("write a group of runs", _write_group_of_runs),

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import Client, ConflictError, NotFoundError, StoreError
+from sennit.memory.memory import engine_of
 from sennit.stores.base import Store
 from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.records.files import StoredFile
@@ -92,7 +93,7 @@ def state(client: Client) -> State:
 
 def everything(client: Client) -> tuple[list[SessionDump], list[StoredFile]]:
     """All sessions and files; from PostgreSQL in one snapshot, as each question takes its time."""
-    store, realm = client._store, client.memory.scope
+    store, realm = client._store, engine_of(client.memory).scope
     if isinstance(store, PostgresStore):
         return store.with_everything(lambda sessions, files, _: (list(sessions), list(files)))
     sessions = [

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sennit.memory.files.filesystem import FileSystem
     from sennit.memory.files.resources import AddedResource, Metadata
     from sennit.memory.history.forget import ForgetResult, UndoResult
-    from sennit.memory.memory import Memory
+    from sennit.memory.memory import Memory, MemoryEngine
     from sennit.memory.retrieval.embedders import Embedder
     from sennit.memory.retrieval.find import Matches
     from sennit.memory.retrieval.query_planner import SearchResult
@@ -116,33 +116,33 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     @property
     def memory(self) -> Memory:
         """The memory of this user and agent."""
-        return self._memory.get()
+        return self._memory.public
 
-    def _create_memory(self) -> Memory:
-        from sennit.memory.memory import Memory
+    def _create_memory(self) -> MemoryEngine:
+        from sennit.memory.memory import MemoryEngine
         from sennit.memory.scope import MemoryScope
 
         scope = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
-        return Memory(scope, self._embedder, partial(self.session, create=False))
+        return MemoryEngine(scope, self._embedder, partial(self.session, create=False))
 
     @cached_property
     def fs(self) -> FileSystem:
         """Sessions, memories, skills and resources as a file system."""
         from sennit.memory.files.filesystem import FileSystem
 
-        return FileSystem(self.memory.scope, lambda uid: self.session(uid, create=False))
+        return FileSystem(self._memory.get().scope, lambda uid: self.session(uid, create=False))
 
     def get_task(self, task_id: str | UUID) -> CommitResult:
         """Return the progress of a commit by the `task_id` of its result; raises NotFoundError."""
-        return self.memory.task(task_id)
+        return self._memory.get().task(task_id)
 
     def retry_task(self, task_id: str | UUID) -> CommitResult:
         """Retry a failed commit."""
-        return self.memory.retry(task_id)
+        return self._memory.get().retry(task_id)
 
     def finish_commits(self) -> list[CommitResult]:
         """Finish all unfinished commits, such as those interrupted by a crash."""
-        return self.memory.finish_all()
+        return self._memory.get().finish_all()
 
     def add_resource(
         self,
@@ -167,7 +167,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         from sennit.memory.files.stored_files import StoredTree
 
         return add_resource(
-            StoredTree(self.memory.scope),
+            StoredTree(self._memory.get().scope),
             source,
             text=text,
             name=name,
@@ -186,12 +186,12 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         from sennit.memory.files.resources import add_skill
         from sennit.memory.files.stored_files import StoredTree
 
-        return add_skill(StoredTree(self.memory.scope), skill)
+        return add_skill(StoredTree(self._memory.get().scope), skill)
 
     def wait_processed(self) -> None:
         """Finish commits that run in the background, and embed what has no vector yet."""
         self.finish_commits()
-        if self.memory.vectors is not None:
+        if self._memory.get().vectors is not None:
             self.embed()
 
     def undo_commit(self, commit_id: str | UUID) -> UndoResult:
@@ -199,7 +199,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Memories are restored to their earlier versions. Raises NotFoundError.
         """
-        return self.memory.undo(commit_id)
+        return self._memory.get().undo(commit_id)
 
     def forget(
         self,
@@ -215,7 +215,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """
         from sennit.memory.history.forget import forget
 
-        scope = self.memory.scope
+        scope = self._memory.get().scope
         return forget(scope, super().delete_session, user=user, uri=uri, session=session)
 
     def delete_session(self, session_id: str | UUID) -> bool:
@@ -423,7 +423,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """
         from sennit.memory.retrieval.find import find, where
 
-        scope = self.memory.scope
+        scope = self._memory.get().scope
         limits = where(
             scope, target_uri, category=category, since=since, until=until, at=at, metadata=metadata
         )
@@ -433,7 +433,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             limits,
             limit=limit,
             explain=explain,
-            vectors=self.memory.vectors,
+            vectors=self._memory.get().vectors,
             score_threshold=score_threshold,
         )
 
@@ -453,7 +453,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """
         if session is not None and not isinstance(session, Session):
             session = self.session(session, create=False)
-        return self.memory.search(query, session, branch, limit)
+        return self._memory.get().search(query, session, branch, limit)
 
     def embed(self, progress: Callable[[int], object] | None = None) -> int:
         """Embed all stored texts that have no vector yet; return their number.
@@ -461,9 +461,10 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         Each search also embeds a few. `progress` is called with the number so far. Raises
         ValidationError without an embedder.
         """
-        if self.memory.vectors is None:
+        vectors = self._memory.get().vectors
+        if vectors is None:
             raise ValidationError("There is no embedder; pass one with sennit.open(embedder=...).")
-        return self.memory.vectors.embed(progress=progress)
+        return vectors.embed(progress=progress)
 
     afind: Final = async_method(find)
     asearch: Final = async_method(search)

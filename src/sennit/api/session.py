@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sennit.learning.labels import Label, Thumb
     from sennit.learning.preferences import Preference
     from sennit.memory.commit.result import CommitResult
-    from sennit.memory.memory import Memory
+    from sennit.memory.memory import Memory, MemoryEngine
     from sennit.memory.retrieval.prompt_context import Context
     from sennit.messages.parts import MessageGroup
     from sennit.operations.registry import OperationRegistry
@@ -206,9 +206,9 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
     @property
     def memory(self) -> Memory:
         """The memory of this session: its client's, or its own."""
-        return self._memory.get()
+        return self._memory.public
 
-    def _create_memory(self) -> Memory:
+    def _create_memory(self) -> MemoryEngine:
         from sennit.memory.memory import session_memory
 
         return session_memory(self)
@@ -253,7 +253,7 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
             return removed
         # If it is erased already, a commit came in between.
         erase = removed.copy if erases else partial(super().remove_messages, removed)
-        return self.memory.remove_messages(self, removed, erase, forget=forget)
+        return self._memory.get().remove_messages(self, removed, erase, forget=forget)
 
     def _is_committed(self) -> bool:
         """Return whether the session may have memories, according to the store."""
@@ -270,7 +270,7 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
         A skill is a dict with `uri` (under viking://agent/skills/), `input`, `output`, `success`.
         Raises ValidationError for invalid values, and StoreError if the session has no store.
         """
-        self.memory.used(self, contexts=contexts, skill=skill, branch=branch)
+        self._memory.get().used(self, contexts=contexts, skill=skill, branch=branch)
 
     def commit(
         self, branch: BranchRef | None = None, *, wait: bool = True, keep_recent: int = 0
@@ -282,11 +282,11 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
         nothing happens. A crash loses nothing: the next commit, or `client.finish_commits()`,
         continues.
         """
-        return self.memory.commit(self, branch=branch, wait=wait, keep_recent=keep_recent)
+        return self._memory.get().commit(self, branch=branch, wait=wait, keep_recent=keep_recent)
 
     def current(self, branch: BranchRef | None = None) -> list[Message]:
         """Return the messages of a branch that are not archived, its system message first."""
-        return self.memory.current(self, branch)
+        return self._memory.get().current(self, branch)
 
     def context(
         self,
@@ -307,7 +307,7 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
         from sennit.memory.retrieval.prompt_context import context
 
         return context(
-            self.memory,
+            self._memory.get(),
             self,
             branch,
             budget_tokens=budget_tokens,

@@ -36,6 +36,7 @@ from sennit.errors import (
 from sennit.ids import new_id
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.files.entry import FileEntry
+from sennit.memory.memory import engine_of
 from sennit.memory.uri import SCHEME, Uri, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
@@ -377,7 +378,7 @@ class SyncOpenViking(Client):
         It returns when all is done, whatever the `timeout`.
         """
         commits = self.finish_commits()
-        embedded = 0 if self.memory.vectors is None else self.embed()
+        embedded = 0 if engine_of(self.memory).vectors is None else self.embed()
         return {"commits": len(commits), "embedded": embedded}
 
     def add_resource(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""The memory of one client: commits, search, undo and removal of messages.
+"""The memory of one client, and the engine behind it: commits, search, undo, removal of messages.
 
 It belongs to a client (or to a session opened without one) and reaches the files of its
 `MemoryScope`. Everything works without a model, by rules; `use` sets one.
@@ -63,8 +63,8 @@ _CATCH_UP_SESSIONS = 20
 """The number of most recently changed sessions that are checked for a missed idle commit."""
 
 
-class Memory(MemoryReader):
-    """The long-term memory of one user with one agent."""
+class MemoryEngine:
+    """What carries out the commits and searches of one user with one agent."""
 
     def __init__(
         self,
@@ -73,7 +73,6 @@ class Memory(MemoryReader):
         session: Callable[[UUID], SessionCore] | None = None,
     ) -> None:
         """`session` opens one of the user's sessions by id."""
-        super().__init__(scope)
         self._session = session
         self.scope = scope
         self.vectors: VectorIndex | None = (
@@ -281,9 +280,6 @@ class Memory(MemoryReader):
         session, record = self.scope.commit(commit_id(task_id))
         return commit_status(session, record)
 
-    acommits: Final = async_method(commits)
-    acommitted: Final = async_method(committed)
-
     def undo(self, task_id: str | UUID) -> UndoResult:
         """Undo what a commit has written; see `Client.undo_commit`."""
         with self._finish_lock:
@@ -338,6 +334,39 @@ class Memory(MemoryReader):
         self._worker.close()
 
 
+class Memory(MemoryReader):
+    """The long-term memory of one user with one agent."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        """Show the memory of a client or session; `client.memory` does."""
+        super().__init__(engine.scope)
+        self._engine = engine
+
+    def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
+        """Set the model that extracts memories, or None for rules, and its prompts."""
+        self._engine.use(model=model, prompts=prompts)
+
+    def auto(self, policy: AutoCommit | None) -> None:
+        """Set the policy for automatic commits; None turns them off."""
+        self._engine.auto(policy)
+
+    def commits(self, session: SessionCore) -> list[CommitStatus]:
+        """Return the commits of a session with their decisions, newest first."""
+        return self._engine.commits(session)
+
+    def committed(self, task_id: str | UUID) -> CommitStatus:
+        """Return one commit with its decisions; raises NotFoundError."""
+        return self._engine.committed(task_id)
+
+    acommits: Final = async_method(commits)
+    acommitted: Final = async_method(committed)
+
+
+def engine_of(memory: Memory) -> MemoryEngine:
+    """Return what carries out the work of a memory."""
+    return memory._engine  # pyright: ignore[reportPrivateUsage]
+
+
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -360,11 +389,11 @@ def _find_branch(session: SessionCore, branch: BranchRef | None) -> Branch | Non
     return session.get_branch(branch)
 
 
-def session_memory(session: SessionCore) -> Memory:
+def session_memory(session: SessionCore) -> MemoryEngine:
     """Return the memory of a session without a client; raises StoreError if it has no store."""
     repository, agent = repository_of(session).stored(), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
-    return Memory(MemoryScope(repository.store, repository.owner, name))
+    return MemoryEngine(MemoryScope(repository.store, repository.owner, name))
 
 
 def commit_id(value: Any) -> UUID:

@@ -14,6 +14,7 @@ import sennit
 from sennit import Client, StoreError, ValidationError, clock
 from sennit.memory.commit.auto_commit import AutoCommit
 from sennit.memory.commit.background_worker import BackgroundWorker
+from sennit.memory.memory import engine_of
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import faults
 
@@ -192,9 +193,9 @@ def test_a_closed_client_refuses_a_commit_in_the_background_before_it_archives()
     client = Client(store)
     session = client.session("chat")
     session.add_message("user", "I live in Lisbon.")
-    client.memory.close()
+    engine_of(client.memory).close()
     with pytest.raises(StoreError, match="pass wait=True"):
         session.commit(wait=False)
     assert len(session.current()) == 1
-    assert store.open_commits(Client(store).memory.scope.user) == []
+    assert store.open_commits(engine_of(Client(store).memory).scope.user) == []
     assert session.commit().status == "committed"

@@ -15,6 +15,7 @@ import sennit
 from sennit import Client, ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.cli.app import app
 from sennit.memory.files.documents import MAX_TOKENS, sections_of
+from sennit.memory.memory import engine_of
 from tests.memory.remembering import client, store
 
 __all__ = ["client", "store"]
@@ -112,7 +113,7 @@ def test_a_failure_while_a_document_is_replaced_leaves_the_old_one_whole(
 ) -> None:
     with sennit.open(tmp_path / "s.db") as client:
         before = client.add_resource(text=manual(6), name="manual.md").files
-        monkeypatch.setattr(client.memory.scope.store, "change_files", _fail)
+        monkeypatch.setattr(engine_of(client.memory).scope.store, "change_files", _fail)
         with pytest.raises(RuntimeError, match="disk"):
             client.add_resource(text=manual(2), name="manual.md")
         monkeypatch.undo()

@@ -17,6 +17,7 @@ from psycopg.sql import SQL, Identifier
 
 import sennit
 from sennit import AccessError, Client, NotFoundError, ValidationError
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
@@ -543,7 +544,9 @@ def test_one_line_of_the_profile_is_forgotten_alone(place: Place) -> None:
         said_on(client, SPRING, "one", "My name is Ada.", "I live in Xylophonia.")
         said_on(client, SPRING + DAY, "two", "I am a vegetarian.")
         client.delete_session("one")  # what it said is remembered all the same
-        facts = client.memory.scope.store.find_file(client.memory.scope.user, "memories/profile.md")
+        facts = engine_of(client.memory).scope.store.find_file(
+            engine_of(client.memory).scope.user, "memories/profile.md"
+        )
         assert facts is not None
         uid = next(one["id"] for one in facts.latest.info["facts"] if "Xylo" in one["text"])
         assert client.forget(uri=f"{PROFILE}#{uid}").files == 1

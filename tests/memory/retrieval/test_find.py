@@ -21,6 +21,7 @@ from sennit import (
     clock,
 )
 from sennit.ids import new_id
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.find import Match
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
@@ -184,7 +185,7 @@ def test_a_search_can_be_kept_to_a_time(client: Client) -> None:
 
 
 def test_an_earlier_time_shows_what_held_then(client: Client) -> None:
-    realm, uid = client.memory.scope, new_id()
+    realm, uid = engine_of(client.memory).scope, new_id()
     for number, (day, text) in enumerate([(1, "The kiln is small."), (9, "The kiln is large.")], 1):
         held = clock.from_datetime(datetime(2025, 3, day, tzinfo=UTC))
         version = VersionRecord(number=number, written=held, valid_from=held, body=text.encode())

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import sennit
+from sennit.memory.memory import engine_of
 from sennit.server.http.caches import FairCache
 from sennit.server.settings import Limits
 from sennit.sessions.client import cached_session
@@ -204,7 +205,7 @@ def test_what_is_stored_is_counted_by_owner(address: str) -> None:
     with sennit.open(address, user="ada") as client:
         client.session("one", metadata={"note": "z" * 1000}).add_message("user", "x" * 1000)
         client.fs.write("viking://user/x.md", "y" * 500)
-        realm = client.memory.scope
+        realm = engine_of(client.memory).scope
         sessions, size = realm.store.stored(realm.user)
         assert sessions == 1
         assert 2500 < size < 5000
@@ -216,7 +217,7 @@ def test_the_names_of_branches_and_judges_and_keys_are_counted(address: str) -> 
         (message,) = session.add_message("user", "x").messages
         session.create_branch("b" * 1000)
         session.label(message, 1, by="j" * 1000)
-        realm = client.memory.scope
+        realm = engine_of(client.memory).scope
         assert 3000 < realm.store.stored(realm.user)[1] < 5000
 
 

@@ -12,7 +12,7 @@ from threading import local
 
 from sennit.errors import NotFoundError
 from sennit.memory.commit.result import CommitResult
-from sennit.memory.memory import Memory
+from sennit.memory.memory import MemoryEngine
 from sennit.memory.scope import MemoryScope
 from sennit.services.models.protocol import Model
 from sennit.stores.base import Store
@@ -39,7 +39,7 @@ class CommitJobHandler:
 
     def __call__(self, job: CommitJob) -> None:
         """Finish the commit of a job; raises the error if the job is to be retried."""
-        memory = Memory(MemoryScope(self._store, job.owner, _DEFAULT_AGENT))
+        memory = MemoryEngine(MemoryScope(self._store, job.owner, _DEFAULT_AGENT))
         memory.use(model=self._thread_model())
         try:
             if job.attempts >= ATTEMPTS:

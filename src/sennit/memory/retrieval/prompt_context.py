@@ -143,7 +143,7 @@ class Context:
 
 
 def context(
-    memory: Memory,
+    memory: MemoryEngine,
     session: SessionCore,
     branch: BranchRef | None,
     *,
@@ -215,7 +215,7 @@ def _new_piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
     return ContextPiece(kind, text, uri, tokens_of_chars(len(text)))
 
 
-def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
+def _profile(memory: MemoryEngine, budget: int) -> list[ContextPiece]:
     """Return the current profile, or as many of its first lines as fit."""
     file = memory.scope.store.find_file(memory.scope.user, PROFILE)
     if file is None:
@@ -230,7 +230,7 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
     return [_new_piece("profile", text, str(memory.scope.uri(file)))] if content else []
 
 
-def _pinned(memory: Memory, budget: int) -> list[ContextPiece]:
+def _pinned(memory: MemoryEngine, budget: int) -> list[ContextPiece]:
     """Return the pinned files that fit."""
     scope = memory.scope
     texts = (
@@ -241,7 +241,7 @@ def _pinned(memory: Memory, budget: int) -> list[ContextPiece]:
 
 
 def _filters(
-    memory: Memory, session: SessionCore, branch: Branch | None, *, other_sessions: bool
+    memory: MemoryEngine, session: SessionCore, branch: Branch | None, *, other_sessions: bool
 ) -> SearchFilter:
     """Return the filters for all memories, and messages of the session, or of all, to recall."""
     excluded = frozenset[UUID]() if branch is None else _ExcludedMessages(branch)
@@ -254,7 +254,7 @@ def _filters(
 
 
 def _relevant_pieces(
-    memory: Memory,
+    memory: MemoryEngine,
     filters: SearchFilter,
     query: str,
     budget: int,
@@ -351,7 +351,7 @@ def _to_line(match: Match) -> str:
     return f"[{since}{start}] {match.abstract}"
 
 
-def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
+def _summaries(memory: MemoryEngine, branch: Branch) -> list[ContextPiece]:
     """Return the summaries of the last archives that contain messages of a branch, newest first."""
     current, session = branch.current, branch.session
     if not isinstance(current, UnarchivedView):
@@ -381,7 +381,7 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
 
 
 def _record_uses(
-    memory: Memory,
+    memory: MemoryEngine,
     session: SessionCore,
     branch: BranchRef | None,
     pieces: Iterable[ContextPiece],
@@ -407,7 +407,7 @@ class MemoryContext:
 
     def __init__(self, memory: Memory, *, other_sessions: bool = False) -> None:
         """With `other_sessions`, matching messages of other sessions are recalled too."""
-        self._memory, self._other_sessions = memory, other_sessions
+        self._memory, self._other_sessions = engine_of(memory), other_sessions
 
     async def provide(self, need: ContextNeed) -> list[ContextItem]:
         """Return the context that fits, most important first, and record it as used."""

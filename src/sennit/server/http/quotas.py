@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from sennit import clock
+from sennit.memory.memory import engine_of
 from sennit.server.http.callers import Caller
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.threads import FairThreadPool
@@ -77,7 +78,7 @@ def _quota_message(quota: str) -> str:
 
 
 def _count_storage(caller: Caller) -> _UsedStorage:
-    realm = caller.client.memory.scope
+    realm = engine_of(caller.client.memory).scope
     counts = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
     sessions, size = sum(count[0] for count in counts), sum(count[1] for count in counts)
     size += realm.store.blob_bytes(realm.user)

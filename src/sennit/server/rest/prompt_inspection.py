@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.errors import NotFoundError, ValidationError
 from sennit.memory.extraction.values import abstract_of
+from sennit.memory.memory import engine_of
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
@@ -231,7 +232,10 @@ def _injected_part(client: Client, uri: str | None, tokens: int, at: datetime) -
 def _recalled_part(client: Client, uri: str, tokens: int) -> SeenPart:
     """Return a message of another session as the prompt had it: dated and abridged."""
     file, _, message_text = uri.partition("#")
-    uid, session = UUID(message_text), client.memory.scope.session_id(Uri.parse(file).names[0])
+    uid, session = (
+        UUID(message_text),
+        engine_of(client.memory).scope.session_id(Uri.parse(file).names[0]),
+    )
     try:
         message = client.session(session, create=False).messages.get(uid)
         text = f"[{message.created_at:%Y-%m-%d}] {abstract_of(message.content.words)}"
