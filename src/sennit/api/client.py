@@ -262,7 +262,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
                 "Memories come from all sessions: export all sessions with them, or name some "
                 "sessions and leave the memories out."
             )
-        lines = archived_memories(self.memory.scope) if memories else None
+        lines = archived_memories(self._memory.get().scope) if memories else None
         return export_sessions(
             self._store, self._owner, target_path(path), session_ids, progress, memories=lines
         )
@@ -304,7 +304,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             local_path(path),
             format,
             progress,
-            read_memories=partial(read_memories, self.memory.scope),
+            read_memories=partial(read_memories, self._memory.get().scope),
         )
 
     def export_training(

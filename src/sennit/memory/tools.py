@@ -22,7 +22,7 @@ from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 from sennit.memory.files.stored_files import StoredTree
 from sennit.memory.history.forget import forget_fact, forget_files
-from sennit.memory.memory import Memory, session_memory
+from sennit.memory.memory import MemoryEngine, session_memory
 from sennit.memory.retrieval.find import find, where
 from sennit.memory.scope import MEMORIES, MemoryScope
 from sennit.memory.uri import Uri
@@ -55,7 +55,7 @@ def memory_tools(session: SessionCore) -> list[Tool[..., Any]]:
 
 
 class _MemoryTools:
-    def __init__(self, session: SessionCore, memory: Memory) -> None:
+    def __init__(self, session: SessionCore, memory: MemoryEngine) -> None:
         self._session, self._memory = session, memory
 
     @property

@@ -31,7 +31,7 @@ from sennit.memory.commit.usage import SentItem, recall_records, sent_items
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage, quote_messages, recalled_line
 from sennit.memory.history.history import EvidenceSource
-from sennit.memory.memory import Memory
+from sennit.memory.memory import Memory, MemoryEngine, engine_of
 from sennit.memory.pinned import is_essential, pinned_files
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
 from sennit.memory.retrieval.query_planner import plan_by_rules
