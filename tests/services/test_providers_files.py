@@ -17,7 +17,9 @@ from sennit import (
     InstructionContent,
     Message,
     SennitError,
+    Session,
     ValidationError,
+    iModel,
 )
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.providers.model import PROVIDERS, ProviderModel, connect
@@ -226,6 +228,17 @@ def test_what_a_model_cannot_read_is_described_in_earlier_messages(
     )
     assert str(messages).count("this model cannot read it") == 2
     assert "base64" not in str(messages)
+
+
+def test_a_conversation_goes_on_after_a_file_that_was_refused(server: WireServer) -> None:
+    model = iModel("anthropic:claude-wire", base_url=server.url, api_key=KEY)
+    server.says(REPLIES["anthropic"])
+    chat = Session().conversation(model=model)
+    refused = chat.say(["Listen.", AudioPart(WAV)])
+    assert "does not read 'audio/wav'" in str(refused.error)
+    assert server.asked == []
+    assert chat.say("Never mind.").text == "so"
+    assert "this model cannot read it" in str(server.body["messages"])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
