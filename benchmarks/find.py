@@ -37,6 +37,7 @@ def run() -> Iterator[Result]:
         _fill(large, _MESSAGES)
         yield index_bytes(large)
         yield find_time(large)
+        yield find_tail(large)
         yield find_growth(small, large)
 
 
@@ -88,6 +89,21 @@ def find_time(path: Path) -> Result:
     scale = 1e6 / len(asked)
     name = f"find in {_MESSAGES:,} messages"
     return Result(name, ours * scale, floor * scale, "the bare FTS5 query", bar=3.0)
+
+
+def find_tail(path: Path) -> Result:
+    """The slowest twentieth of all questions, beside the median."""
+    asked = [one.text for talk in conversations("dev") for one in talk.questions]
+    times: list[float] = []
+    with sennit.open(path) as client:
+        client.find("quagga")
+        for text in asked:
+            start = process_time()
+            client.find(text)
+            times.append(process_time() - start)
+    times.sort()
+    p95, median = (1e6 * times[int(share * len(times))] for share in (0.95, 0.5))
+    return Result(f"p95 of find in {_MESSAGES:,} messages", p95, median, "its median", bar=3.0)
 
 
 def find_growth(small: Path, large: Path) -> Result:

@@ -351,6 +351,21 @@ def test_an_answer_under_way_is_suspended_when_the_server_stops(store: Path) -> 
         assert [one["text"] for one in said][-2:] == ["Another?", "The sheet bend."]
 
 
+def test_a_prompt_quotes_no_message_of_another_session(store: Path) -> None:
+    with sennit.open(store) as client:
+        client.session("other").add_message("user", "My secret knot is the zeppelin bend.")
+
+    async def go_on(client: McpClient) -> Any:
+        return await told(client, "continue_session", session="knots", text="My secret knot?")
+
+    model = ScriptedModel(["The sheet bend."], name="scripted")
+    with serving(store, models=[model]) as server:
+        asked(server.url, go_on)
+    (request,) = model.requests
+    assert "The bowline does not slip." in str(request.messages)
+    assert "zeppelin" not in str(request.messages)
+
+
 def test_looking_at_a_session_changes_nothing(server: Running, store: Path) -> None:
     with sennit.open(store) as client:  # over HTTP a session begins with its main branch
         client.session("empty")

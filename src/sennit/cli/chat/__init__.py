@@ -77,6 +77,7 @@ def chat(
         from sennit.api.open import open as open_client
         from sennit.cli.chat.options import chat_options
         from sennit.cli.chat.run import run
+        from sennit.memory.retrieval.minilm import installed_embedder
 
     options = chat_options(
         model,
@@ -89,6 +90,6 @@ def chat(
         max_tokens=max_tokens,
         temperature=temperature,
     )
-    with open_client(store) as client:
+    with open_client(store, embedder=installed_embedder()) as client:
         code = run(client, options, session, branch, system=system, as_json=as_json, commit=commit)
     raise typer.Exit(code)

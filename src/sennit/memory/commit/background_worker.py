@@ -2,7 +2,8 @@
 
 A commit queued here is already in the store, open: if the process ends first, the next one that
 uses this memory finishes it. Idle commits are scheduled here too, and rescheduled by each new
-message. Stores with workers of their own (see `job_handler`) do not need this thread.
+message; so is the embedding of texts that a search left out, batch by batch. Stores with workers of
+their own (see `job_handler`) need no thread for commits.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class BackgroundWorker:
             except NotFoundError:
                 pass  # its session was deleted in the meantime
             except Exception:  # the jobs after it must still run
-                _log.exception("A commit in the background failed; it stays open in the store.")
+                _log.exception("A commit or an embedding in the background failed; both stay due.")
 
     def _next_job(self) -> Job | None:
         with self._condition:

@@ -7,8 +7,8 @@ for tests: it has no dependencies, gives the same vector for the same text every
 one for texts that share words.
 
 New texts are embedded in batches, apart from appends, which never wait for it. A search embeds a
-limited number of missing texts and continues with the vectors there are, because full-text search
-finds the rest; `embed` embeds all.
+few missing texts itself and leaves the others to a thread, because full-text search finds them
+meanwhile; `embed` embeds all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from sennit.errors import MissingExtraError, ModelError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    MissingExtraError,
+    ModelError,
+    NotFoundError,
+    StoreError,
+    ValidationError,
+    short_repr,
+)
 from sennit.memory.scope import MemoryScope
 from sennit.stores.records.sessions import Owner
 from sennit.stores.records.vectors import Embedded
@@ -131,7 +138,8 @@ class RemoteEmbedder:
 
 
 _BATCH_SIZE = 64
-_MAX_PER_SEARCH = 256
+_MAX_PER_SEARCH = 32  # texts that a search embeds itself: the last turns
+_BACKGROUND_BATCH_SIZE = 16
 _NO_LIMIT = 1 << 62
 _MAX_CHARS = 8_000  # characters per text; embedders read fewer
 
@@ -139,8 +147,14 @@ _MAX_CHARS = 8_000  # characters per text; embedders read fewer
 class VectorIndex:
     """The vectors of one client."""
 
-    def __init__(self, scope: MemoryScope, embedder: Embedder) -> None:
-        self._scope, self._embedder = scope, embedder
+    def __init__(
+        self,
+        scope: MemoryScope,
+        embedder: Embedder,
+        run_later: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """`run_later` runs a job in the background; a job that is dropped is no loss."""
+        self._scope, self._embedder, self._run_later = scope, embedder, run_later
         self._has_failed = False
         self._lock = Lock()
 
@@ -151,16 +165,19 @@ class VectorIndex:
 
         `progress` is called with the number so far after each batch.
         """
-        max_count, done = _NO_LIMIT if limit is None else limit, 0
         with self._lock:
-            for owner in self._scope.owners:
-                while done < max_count:
-                    count = self._embed_batch(owner, min(_BATCH_SIZE, max_count - done))
-                    if not count:
-                        break
-                    done += count
-                    if progress is not None:
-                        progress(done)
+            return self._embed(_NO_LIMIT if limit is None else limit, progress)
+
+    def _embed(self, max_count: int, progress: Callable[[int], object] | None = None) -> int:
+        done = 0
+        for owner in self._scope.owners:
+            while done < max_count:
+                count = self._embed_batch(owner, min(_BATCH_SIZE, max_count - done))
+                if not count:
+                    break
+                done += count
+                if progress is not None:
+                    progress(done)
         return done
 
     def _embed_batch(self, owner: Owner, size: int) -> int:
@@ -174,14 +191,14 @@ class VectorIndex:
         return len(rows)
 
     def query(self, text: str) -> Sequence[float] | None:
-        """Return the vector of a query, after embedding a limited number of missing texts.
+        """Return the vector of a query, and embed a few missing texts.
 
         If the embedder or its store fails, the result is None, and the first time it is logged: the
         search goes on with words. An embedder that is not installed raises its error.
         """
         try:
-            self.embed(_MAX_PER_SEARCH)
             vector = self._embedder.embed([text[:_MAX_CHARS]])[0]
+            self._catch_up()
         except (MissingExtraError, NotFoundError, ValidationError):
             raise
         except Exception as error:
@@ -196,6 +213,31 @@ class VectorIndex:
             return None
         self._has_failed = False
         return vector
+
+    @property
+    def min_cosine(self) -> float:
+        """The cosine below which the embedder sees no relation."""
+        return getattr(self._embedder, "min_cosine", -1.0)
+
+    def _catch_up(self) -> None:
+        """Embed a few missing texts, unless the thread is at it, which embeds the others."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            done = self._embed(_MAX_PER_SEARCH)
+        finally:
+            self._lock.release()
+        if done == _MAX_PER_SEARCH:
+            self._run_later(self._continue)
+
+    def _continue(self) -> None:
+        """Embed a batch of missing texts, and schedule the next one."""
+        try:
+            done = self.embed(_BACKGROUND_BATCH_SIZE)
+        except (StoreError, ModelError):
+            return  # the store was closed, or the embedder fails: the next search tries again
+        if done:
+            self._run_later(self._continue)
 
     def nearest(
         self, owner: Owner, vector: Sequence[float], limit: int, also: Iterable[int] = ()

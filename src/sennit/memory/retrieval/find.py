@@ -58,6 +58,7 @@ _READ_PER_RESULT = 2
 _MAX_SESSION_SHARE = 1 / 3  # of the results, while other sessions have any
 MIN_KNOWN_WORDS = 0.2
 """The share of the words of a question that must occur somewhere; else nothing is about it."""
+_MIN_KNOWN_IF_FAR = 2 / 3  # of the words of a question that is near to nothing in meaning
 _MAX_NEAR_FILES = 50
 _SKILLS = f"{SCHEME}agent/skills/"
 _NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
@@ -232,7 +233,8 @@ def find(
 ) -> Matches:
     """Return the best matches for a query, best first, with at least that score.
 
-    Without vectors there are none if less than `min_known` of its words occur anywhere.
+    There are none if less than `min_known` of its words occur anywhere and, with vectors, nothing
+    is near to it in meaning.
     """
     count(limit, "limit")
     text = validate_text(query, "the text to search for")
@@ -260,6 +262,7 @@ class _Search:
         hits = self._message_hits()
         self._read_best(hits)
         cosines: dict[int, float] = {}
+        near: dict[int, float] = {}
         near_files: tuple[int, ...] = ()
         vector = None if vectors is None else vectors.query(self._query)
         if vectors is not None and vector is not None:
@@ -272,7 +275,12 @@ class _Search:
         scores = score_hits(hits, self._now, speakers, self._query)
         scores |= {place: ScoreParts() for place in cosines if place not in scores}
         files = {hit.place: hit for hit in self._file_hits(near_files)}
-        if vector is None and not self._is_known(files.values()):
+        if vectors is None or vector is None:
+            is_known = self._known_share(files.values()) >= self._min_known
+        else:
+            is_near = max(near.values(), default=-1.0) >= vectors.min_cosine
+            is_known = is_near or self._known_share(files.values()) >= _MIN_KNOWN_IF_FAR
+        if not is_known:
             return []
         scores |= _score_files(files.values(), self._now)
         if vectors is not None and vector is not None:
@@ -315,12 +323,11 @@ class _Search:
         name = "" if said.speaker in own else said.speaker
         return Speaker(name, said.is_from_user or bool(name), len(said.text) <= SHORT_CHARS)
 
-    def _is_known(self, files: Iterable[FileHit]) -> bool:
-        """Return whether enough words of the question occur in what was found."""
+    def _known_share(self, files: Iterable[FileHit]) -> float:
+        """Return the share of the words of the question that occur in what was found."""
         texts = [f"{said.speaker} {said.text}" for said in self._utterances.values()]
         texts += [hit.file.latest.body.decode(errors="replace") for hit in files]
-        known = tokenizer.known_words(self._words, texts)
-        return len(known) >= self._min_known * len(self._words)
+        return len(tokenizer.known_words(self._words, texts)) / max(1, len(self._words))
 
     def _nearest(
         self, vectors: VectorIndex, vector: Sequence[float], also: Iterable[int]

