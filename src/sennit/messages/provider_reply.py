@@ -25,6 +25,7 @@ class ProviderCitation:
     url: str = ""
     """The address of the source, if it has one."""
     title: str = ""
+    """The title of the source, if it has one."""
     text: str = ""
     """The words of the source, if the provider quotes them."""
     data: Mapping[str, Any] | None = None
