@@ -62,7 +62,9 @@ def state_shares(
 def without_state(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return chat messages as they are sent to a provider that understands none of the states."""
     return [
-        {key: value for key, value in message.items() if key != STATE_KEY} for message in messages
+        {key: value for key, value in message.items() if key != STATE_KEY}
+        for message in messages
+        if STATE_KEY not in message or message.get("content") or message.get("tool_calls")
     ]
 
 

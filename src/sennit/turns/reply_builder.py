@@ -193,6 +193,8 @@ class ReplyBuilder:
         call.arguments.append(delta.arguments)
 
     def _complete(self, end: Finished) -> None:
+        if not self._items and end.state is not None and end.state.parts:
+            self._items.append(_TextItem())  # of items that show nothing, such as a picture
         items, self._items = self._items, []
         used_ids = set(self._used_ids()) if self._calls else set[str]()
         shares = [] if end.state is None else _state_shares(end.state, items)
@@ -291,7 +293,8 @@ def _state_shares(
             return []
         parts[at] += waiting
         waiting = []
-    if at + 1 < len(items) or not items:
+    shows_nothing = at < 0 and len(items) == 1
+    if (at + 1 < len(items) and not shows_nothing) or not items:
         return []
     parts[-1] += waiting
     if not all(map(_matches, items, parts)):

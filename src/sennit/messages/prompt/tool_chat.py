@@ -282,7 +282,7 @@ def assistant_messages(
     call.
     """
     text = "\n\n".join(filter(has_text, texts)) or None
-    if not text and not calls:
+    if not text and not calls and state is None:
         return []
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:

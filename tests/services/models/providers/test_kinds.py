@@ -215,6 +215,25 @@ def test_an_event_of_openai_s_that_tells_progress_changes_nothing(
     assert say(talk(server, RESPONSES), "Hello.", stream=True).answer == "Hi."
 
 
+@BOTH
+def test_a_reply_that_is_only_a_picture_goes_back(server: WireServer, stream: bool) -> None:
+    item = openai_item("image_generation_call")
+    written = RESPONSES.streamed if stream else RESPONSES.whole
+    server.says(written([item]), written([RESPONSES.text("A cat.")]))
+    chat = talk(server, RESPONSES)
+    assert say(chat, "Draw.", stream=stream).answer == ""
+    assert say(chat, "What is it?", stream=stream).answer == "A cat."
+    check_responses(server.body)
+    assert server.body["input"][1] == as_sent(item)
+    server.says(answer(completion("Yes.")))
+    other = connected(server, CHAT)
+    session = chat.request.session
+    assert isinstance(session, sennit.Session)
+    say(session.conversation(model=other), "Sure?")
+    check_chat(server.body)
+    assert [one["role"] for one in server.body["messages"]][1:] == ["user", "assistant", "user"]
+
+
 @pytest.mark.parametrize("kind", ["error", "response.failed"])
 def test_an_event_of_openai_s_that_fails_is_told(server: WireServer, kind: str) -> None:
     error = {"code": "server_error", "message": "It broke."}

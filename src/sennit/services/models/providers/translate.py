@@ -85,11 +85,14 @@ def layer_messages(
             newest = at == len(messages)
             request_parts.append(_request_part(message, names, accepted, newest=newest))
             continue
+        translated = layer.ModelResponse(parts=list(_response_parts(message, names)))
+        reply = _original(message.get(STATE_KEY), provider, translated) or translated
+        if not reply.parts:
+            continue  # it has only what another provider does not understand
         if request_parts:
             yield layer.ModelRequest(parts=request_parts)
             request_parts = []
-        translated = layer.ModelResponse(parts=list(_response_parts(message, names)))
-        yield _original(message.get(STATE_KEY), provider, translated) or translated
+        yield reply
     if request_parts:
         yield layer.ModelRequest(parts=request_parts)
 
