@@ -22,6 +22,7 @@ from tests.services.conftest import KEY
 from tests.services.models.providers.test_kinds import CHECKS
 from tests.services.models.providers.test_provider_state import REASONING, THINKING, say
 from tests.services.provider_replies import ANTHROPIC, CHAT, GOOGLE, RESPONSES, Provider
+from tests.services.provider_rules import check_chat
 from tests.services.wire_server import Step, WireServer, running
 from tests.torture.fork_server import ForkServer, Job, Say
 
@@ -33,7 +34,13 @@ PROVIDERS: Mapping[str, tuple[Provider, dict[str, Any], str]] = {
     "chat": (CHAT, {"reasoning_content": "Add them."}, '"reasoning_content": "Add them."'),
 }
 """The reasoning of each provider, and what must be in a request that has it."""
-MOMENTS = ("reasoning.delta", "message.completed", "tool.started", "tool.completed")
+# Each child imports the packages of its provider: seconds of work.
+MOMENTS = (
+    pytest.param("reasoning.delta", marks=pytest.mark.slow),
+    pytest.param("message.completed", marks=pytest.mark.slow),
+    "tool.started",
+    pytest.param("tool.completed", marks=pytest.mark.slow),
+)
 QUESTIONS = ("1 + 2?", "Sure?")
 
 
@@ -123,5 +130,8 @@ def test_a_provider_takes_every_request_of_a_program_that_is_killed_and_goes_on(
         moved.import_sessions(tmp_path / "sums.zip")
         say(talk(moved.session("sums"), wire.url, name), QUESTIONS[1], stream=True)
     for asked in wire.asked:
-        CHECKS[provider](asked.body)
+        if provider is CHAT:
+            check_chat(asked.body, "deepseek")
+        else:
+            CHECKS[provider](asked.body)
     assert mark in json.dumps(wire.body)
