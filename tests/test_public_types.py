@@ -83,11 +83,15 @@ def test_type_checkers_need_not_infer_the_types_of_the_public_api() -> None:
         check=False,  # it fails unless every symbol is known
     )
     report = json.loads(ran.stdout)["typeCompleteness"]
-    assert report["completenessScore"] >= 0.96
+    assert report["completenessScore"] >= 0.95
     vague = {
         symbol["name"]
         for symbol in report["symbols"]
         if symbol["isExported"] and not symbol["isTypeKnown"]
     }
-    public = ("sennit.api", "sennit.sessions", "sennit.events", "sennit.memory.memory")
+    public = (
+        *("sennit.api.client", "sennit.api.session", "sennit.sessions.session", "sennit.events"),
+        *("sennit.memory.memory", "sennit.turns.conversation", "sennit.turns.result"),
+        *("sennit.services.tools.tool", "sennit.services.registry", "sennit.operations"),
+    )
     assert [name for name in sorted(vague) if name.startswith(public)] == []

@@ -74,7 +74,7 @@ class SessionRepository:
         self.session: Final = session
         self.erases_removed = False
         """Whether messages are erased when they are removed from their last branch."""
-        self.blobs = Blobs(store, owner)
+        self.blobs: Final = Blobs(store, owner)
         """The bytes of attachments."""
         self._new = new
         self._bridge: LoopBridge | None = None

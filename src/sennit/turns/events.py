@@ -285,8 +285,8 @@ ChangeReason: TypeAlias = Literal[
 class PromptChanged(Event):
     """A prompt does not begin with the one before, so a provider's cache of that is lost."""
 
-    kind = "prompt.changed"
-    stored = ("reason", "tokens")
+    kind: ClassVar[str] = "prompt.changed"
+    stored: ClassVar[tuple[str, ...]] = ("reason", "tokens")
     reason: ChangeReason
     """What changed; an "edit" is also the removal of a message."""
     tokens: int
