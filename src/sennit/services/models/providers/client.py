@@ -37,7 +37,7 @@ from sennit.services.models.providers.translate import (
 )
 from sennit.services.models.providers.workarounds import (
     API,
-    EventStream,
+    ReplyEvents,
     pass_json_through,
     whole_reply,
 )
@@ -298,14 +298,14 @@ class ProviderClient:
             events = await stack.enter_async_context(self._open(request))
             yield self._deltas(request, events, stack)
 
-    def _open(self, request: ProviderRequest) -> AbstractAsyncContextManager[EventStream]:
+    def _open(self, request: ProviderRequest) -> AbstractAsyncContextManager[ReplyEvents]:
         context: Any = self._model.request_stream(
             request.messages, request.settings, request.parameters
         )
         return context
 
     async def _deltas(
-        self, request: ProviderRequest, events: EventStream, stack: AsyncExitStack
+        self, request: ProviderRequest, events: ReplyEvents, stack: AsyncExitStack
     ) -> AsyncIterator[Delta]:
         reader = self._reader()
         for _ in range(_MAX_CONTINUATIONS):

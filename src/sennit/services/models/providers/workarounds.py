@@ -69,8 +69,8 @@ def pass_json_through(model: Any, provider: str) -> API:
 # Replies
 
 
-async def _streamed_reply(model: Any, api: API, response: Any, *_: Any, **__: Any) -> EventStream:
-    return EventStream(response, _error_mapper(model, api))
+async def _streamed_reply(model: Any, api: API, response: Any, *_: Any, **__: Any) -> ReplyEvents:
+    return ReplyEvents(response, _error_mapper(model, api))
 
 
 def _whole_reply(response: Any, *_: Any, **__: Any) -> layer.ModelResponse:
@@ -94,7 +94,7 @@ def _as_json(value: Any) -> Any:
     return loads(value.candidates[0].content.parts[0].text)  # of Google
 
 
-class EventStream:
+class ReplyEvents:
     """The events of a streamed reply as JSON."""
 
     def __init__(self, events: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
