@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic_ai import messages as layer
-
-from sennit.errors import ValidationError, short_repr
+from sennit.errors import MissingExtraError, ValidationError, short_repr
 from sennit.messages.image_url import is_data_url
 from sennit.messages.media import (
     FilePart,
@@ -24,6 +22,11 @@ from sennit.messages.media import (
     text_of,
 )
 from sennit.messages.render import block_text
+
+try:
+    from pydantic_ai import messages as layer
+except ImportError as error:
+    raise MissingExtraError.of("Asking a provider's model", "models") from error
 
 
 @dataclass(frozen=True, slots=True)
