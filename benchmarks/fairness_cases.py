@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import randbytes
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -27,6 +28,7 @@ ITEMS = [USER, ASSISTANT] * (LIMITS.items // 2 - 1) + [USER]
 TEXT = "word " * (LIMITS.body_bytes // 5 - 100)
 FILE = TEXT[:_MIB]
 VARIED = " ".join(f"{number * 2_654_435_761 % 2**32:x}" for number in range(110_000))
+_BLOB_BYTES = 16 * _MIB
 PARTS = [{"type": "text", "text": "word " * 100}] * LIMITS.parts
 VALUES: dict[str, Any] = {"x": [{}] * (LIMITS.values // 2 - 1000)}
 MCP_VALUES: dict[str, Any] = {"x": [{}] * 4_000}  # of 10,000 that /mcp takes
@@ -276,6 +278,8 @@ def _memory_cases(setup: Setup) -> list[Case]:
             refused=_REFUSED,
         ),
         Case("POST /api/forget", before=lambda: _forget(setup)),
+        Case("POST /api/blobs", before=_new_blob),
+        Case("GET /api/blobs/{hash}", before=lambda: _stored_blob(setup)),
         Case("GET /api/files", grep),
         Case("PUT /api/files", before=_new_file, body=_json({"text": FILE})),
         Case("DELETE /api/files", before=lambda: _big_file(setup)),
@@ -290,6 +294,16 @@ def _memory_cases(setup: Setup) -> list[Case]:
 
 def _forget(setup: Setup) -> tuple[str, bytes]:
     return "/api/forget", _json({"session": setup.new_session().rpartition("/")[2]})
+
+
+def _new_blob() -> tuple[str, bytes]:
+    """Return bytes that no blob has yet."""
+    return "/api/blobs", randbytes(_BLOB_BYTES)
+
+
+def _stored_blob(setup: Setup) -> str:
+    stored = setup.client.post("/api/blobs", content=randbytes(_BLOB_BYTES)).json()
+    return "/api/blobs/" + stored["reference"].partition("sha256:")[2][:64]
 
 
 def _new_file() -> str:

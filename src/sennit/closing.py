@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, Self
 
 
 class _Closable(Protocol):
     def close(self) -> None: ...
-
-
-class _AsyncClosable(Protocol):
-    def aclose(self) -> Awaitable[None]: ...
 
 
 class Closing:
@@ -30,5 +26,6 @@ class AsyncClosing:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self: _AsyncClosable, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        close: Callable[[], Awaitable[None]] = getattr(self, "aclose")  # noqa: B009
+        await close()

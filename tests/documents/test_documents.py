@@ -13,6 +13,7 @@ import sennit
 import sennit.learning.dspy as dspy_names
 import sennit.messages
 import sennit.turns
+from sennit import containers
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "internals" / "documents.md"
@@ -48,7 +49,7 @@ def test_every_class_and_method_on_the_page_exists() -> None:
     named = {what.split("`")[1] for _, what, _ in rows() if what.startswith("`")}
     for name in named:
         *room, rest = name.rpartition("learning.dspy.")
-        homes = [dspy_names] if any(room) else [sennit, sennit.messages, sennit.turns]
+        homes = [dspy_names] if any(room) else [sennit, sennit.messages, sennit.turns, containers]
         first = rest.split(".")[0]
         home = next((home for home in homes if hasattr(home, first)), homes[0])
         reduce(getattr, rest.split("."), home)

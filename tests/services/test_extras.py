@@ -48,6 +48,7 @@ def imported(module: Path) -> Iterator[str]:
             [
                 "adapters/pydantic_ai/__init__.py",
                 "services/models/providers/client.py",
+                "services/models/providers/files.py",
                 "services/models/providers/translate.py",
             ],
         ),
@@ -57,13 +58,14 @@ def imported(module: Path) -> Iterator[str]:
             (
                 package,
                 [
+                    *attachments,
                     "server/mcp/server.py",
                     "server/mcp/tasks.py",
                     "services/tools/mcp_call.py",
                     "services/tools/mcp_connection.py",
                 ],
             )
-            for package in ("mcp", "mcp_types")
+            for package, attachments in (("mcp", []), ("mcp_types", ["server/mcp/attachments.py"]))
         ),
         ("xllamacpp", ["services/local/engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),

@@ -186,6 +186,10 @@ def _create_branch(client: Client, session: Session) -> None:
     session.create_branch("new", system=Message(SystemContent(system_message="knot")))
 
 
+def _now(job: Callable[[], object]) -> object:
+    return job()
+
+
 def _grant(client: Client, session: Session) -> None:
     session.default_branch.grant(resources={"search"}, capabilities={"Report"})
 
@@ -308,7 +312,7 @@ ACTS = {
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),
         Act(
             "embed",
-            lambda c, _: VectorIndex(engine_of(c.memory).scope, WordEmbedder()).embed(),
+            lambda c, _: VectorIndex(engine_of(c.memory).scope, WordEmbedder(), _now).embed(),
             steps=0,
         ),
         Act("write a group", _write_group),

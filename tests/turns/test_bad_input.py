@@ -181,13 +181,13 @@ def test_a_number_that_no_event_has_is_refused(after: Any) -> None:
         Talk().conversation().events(after=after)
 
 
-@pytest.mark.parametrize("said", [5, b"Go.", ["Go."], {"text": "Go."}, [None]])
+@pytest.mark.parametrize("said", [5, b"Go.", {"text": "Go."}, [None]])
 def test_what_nobody_can_say_is_refused_by_name(said: Any) -> None:
     talk = Talk("Never said.")
     conversation = talk.conversation()
-    with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
+    with pytest.raises(InvalidTypeError, match="is neither a text nor a part"):
         asyncio.run(conversation.asay(said))
-    with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
+    with pytest.raises(InvalidTypeError, match="is neither a text nor a part"):
         conversation.stream(said)
     assert (talk.said, conversation.history()) == (["user Go."], [])
 
@@ -197,7 +197,7 @@ def test_options_of_another_kind_are_refused_by_name(options: Any) -> None:
     talk = Talk("Never said.")
     with pytest.raises(InvalidTypeError, match=r"options must be SessionOptions, got"):
         talk.run(options)
-    with pytest.raises(InvalidTypeError, match=r"A message is a text.* got"):
+    with pytest.raises(InvalidTypeError, match="is neither a text nor a part"):
         talk.stream(options)
     with pytest.raises((InvalidTypeError, ValidationError), match=r"SessionOptions"):
         talk.conversation().stream("Go.", options, StreamingOptions())

@@ -28,7 +28,7 @@ class LazyMemory:
 
     @cached_property
     def public(self) -> Memory:
-        """What users have of the memory; raises StoreError without a store."""
+        """The memory for users; raises StoreError without a store."""
         from sennit.memory.memory import Memory
 
         return Memory(self.get())

@@ -98,7 +98,7 @@ def export(
 
 
 class _Report(NamedTuple):
-    """What a command prints: a value as JSON, or lines and notes."""
+    """The output of a command: a value as JSON, or lines and notes."""
 
     value: dict[str, Any]
     lines: list[str]

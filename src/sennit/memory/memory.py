@@ -64,7 +64,7 @@ _CATCH_UP_SESSIONS = 20
 
 
 class MemoryEngine:
-    """What carries out the commits and searches of one user with one agent."""
+    """Carries out the commits and searches of one user with one agent."""
 
     def __init__(
         self,

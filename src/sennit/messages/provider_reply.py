@@ -1,4 +1,4 @@
-"""What a provider sent with a reply, for programs: citations, tools that it ran, refusals, details.
+"""A provider's additions to a reply, for programs: citations, tools it ran, refusals, details.
 
 It is read from the provider state of the reply's messages, so it needs no provider package. What a
 provider calls differently has one name here; `items` and `details` have everything as it came.
@@ -81,7 +81,7 @@ class ProviderReply:
 
     @property
     def refusal(self) -> str:
-        """Why the model or the provider refused; "" if it did not."""
+        """The reason of the model or the provider for a refusal; "" if it did not refuse."""
         return "".join(_refusals((*self.items, *self.details)))
 
     @property

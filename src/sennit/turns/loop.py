@@ -117,9 +117,8 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
 
 def _refusal_notice(run: Run, branch_lease: BranchLease, resume: bool) -> Notice | None:
     """Return the reason why a run cannot start on the branch, or None."""
-    if resume and (
-        branch_lease.unfinished_run is None or branch_lease.unfinished_run.record.id != run.id
-    ):
+    unfinished = branch_lease.unfinished_run
+    if resume and (unfinished is None or unfinished.record.id != run.id):
         return NOTHING_TO_RESUME
     run_input, tail = run.input, tail_of(run.request.branch)
     last = tail.id_at(tail.total - 1) if tail.total else None

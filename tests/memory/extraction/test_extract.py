@@ -260,8 +260,10 @@ def tool(
     name: str, arguments: dict[str, object], result: str, *, works: bool = True
 ) -> list[Message]:
     call = Message(ActionRequestContent(name, arguments))
-    given = {"result": result} if works else {"error": result}
-    return [call, Message(ActionResponseContent(request_id=str(call.id), **given))]
+    uid = str(call.id)
+    if works:
+        return [call, Message(ActionResponseContent(request_id=uid, result=result))]
+    return [call, Message(ActionResponseContent(request_id=uid, error=result))]
 
 
 def test_a_call_that_made_good_a_failed_one_becomes_a_pattern() -> None:

@@ -255,7 +255,7 @@ class _Search:
         self._max_hits = max(_MIN_HITS, _HITS_PER_RESULT * limit)
         self._now = clock.now_us()
         self._messages: dict[int, StoredMessage] = {}
-        self._utterances: dict[int, tokenizer.Utterance] = {}
+        self._utterances: dict[int, tokenizer.SpokenText] = {}
 
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """Return the best matches."""
@@ -317,7 +317,7 @@ class _Search:
                 self._messages[stored.place] = stored
                 self._utterances[stored.place] = tokenizer.utterance(stored.message.body)
 
-    def _speaker(self, said: tokenizer.Utterance) -> Speaker:
+    def _speaker(self, said: tokenizer.SpokenText) -> Speaker:
         """Return the speaker of a message; the user and the agent of the client have no names."""
         own = (self._scope.user.name, self._scope.agent_name)
         name = "" if said.speaker in own else said.speaker

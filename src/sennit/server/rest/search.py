@@ -61,7 +61,7 @@ class MatchShape(ResponseModel):
     explained: dict[str, float] | UnsetType = UNSET
 
 
-class Matches(ResponseModel):
+class FoundMatches(ResponseModel):
     """The results, best first."""
 
     matches: list[MatchShape]
@@ -82,13 +82,13 @@ class SearchedShape(ResponseModel):
 
 
 @routes.get("/api/find", scope="read")
-async def find(request: HTTPRequest, query: FindQuery) -> Matches:
+async def find(request: HTTPRequest, query: FindQuery) -> FoundMatches:
     """Find memories and messages that match a question."""
     categories = None if query.category is None else query.category.split(",")
     matches = await request.caller.client.afind(
         query.q, query.target_uri, query.limit, explain=query.explain, category=categories
     )
-    return Matches(matches=await _match_shapes(request, matches))
+    return FoundMatches(matches=await _match_shapes(request, matches))
 
 
 @routes.get("/api/search", scope="read")

@@ -84,7 +84,7 @@ def speaker(body: bytes) -> str:
     return _speaker(_parse(body))
 
 
-class Utterance(NamedTuple):
+class SpokenText(NamedTuple):
     """The text of a stored message and its speaker."""
 
     text: str
@@ -94,11 +94,11 @@ class Utterance(NamedTuple):
     is_from_user: bool
 
 
-def utterance(body: bytes) -> Utterance:
+def utterance(body: bytes) -> SpokenText:
     """Return the text of a stored message and its speaker."""
     message = _parse(body)
     is_from_user = message.get("type") == "instruction" or message.get("role") == "user"
-    return Utterance(_text_of(message), _speaker(message), is_from_user)
+    return SpokenText(_text_of(message), _speaker(message), is_from_user)
 
 
 def indexed_text(body: bytes, created: int) -> str:
