@@ -28,7 +28,8 @@ SELDOM = 40
 
 # One act of each kind: the others are made of the same changes. All of them die on SQLite.
 OFTEN = {
-    "append of many", "insert at the beginning", "erase a message", "delete a session", "embed",
+    "append of many", "append with a picture", "insert at the beginning", "erase a message",
+    "delete a session", "embed",
     "write a group with a refused one", "acquire a lease", "note a run", "commit", "undo a commit",
     "move a file", "forget a session", "import", "expire",
 }  # fmt: skip

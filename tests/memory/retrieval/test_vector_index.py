@@ -295,7 +295,7 @@ def test_the_installed_embedder_is_found_and_its_absence_is_logged(
 ) -> None:
     assert isinstance(installed_embedder(), MiniLM)
     monkeypatch.setattr("sennit.memory.retrieval.minilm._WEIGHTS", ("no_such_package", "x.onnx"))
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="sennit.memory.retrieval.minilm"):
         assert installed_embedder() is None
     (record,) = caplog.records
     assert "pip install 'sennit[embed]'" in record.getMessage()

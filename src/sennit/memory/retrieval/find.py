@@ -55,7 +55,7 @@ _HITS_PER_RESULT = 4
 _ARCHIVE_NAME = re.compile(r"archive_(\d+)")
 _MIN_READ = 60  # hits whose messages are read
 _READ_PER_RESULT = 2
-_MAX_SESSION_SHARE = 1 / 3  # of the results, while other sessions have any
+_MIN_SESSIONS = 3  # among the results, while others have any
 MIN_KNOWN_WORDS = 0.2
 """The share of the words of a question that must occur somewhere; else nothing is about it."""
 _MIN_KNOWN_IF_FAR = 2 / 3  # of the words of a question that is near to nothing in meaning
@@ -392,7 +392,7 @@ class _Search:
         than its share only where other sessions leave places free.
         """
         is_narrow = self._filters.session is not None
-        share = self._limit if is_narrow else max(1, int(_MAX_SESSION_SHARE * self._limit))
+        share = self._limit if is_narrow else max(1, self._limit // _MIN_SESSIONS)
         by_session: Counter[UUID] = Counter()
         rest: list[int] = []
         chosen: set[int] = set()
