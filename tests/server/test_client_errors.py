@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,16 @@ def test_tokens_and_limits_have_the_errors_of_the_sdk(ask: Ask, sdk: Any, tmp_pa
         assert too_large.value.status_code == 413
 
 
+@pytest.fixture
+def closed_loop() -> Generator[None]:
+    """Close the event loop that LiteLLM's blocking calls leave open."""
+    yield
+    with suppress(RuntimeError):
+        asyncio.get_event_loop_policy().get_event_loop().close()
+    asyncio.set_event_loop(None)
+
+
+@pytest.mark.usefixtures("closed_loop")
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_litellm_knows_the_errors_of_both_apis(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
