@@ -178,10 +178,11 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         )
 
     def add_skill(self, skill: Mapping[str, Any] | str | PathLike[str]) -> AddedResource:
-        """Add a skill of the agent, below `viking://agent/skills`; an existing one is replaced.
+        """Add a skill of the agent, below `viking://agent/skills`.
 
-        It is a dict with `name`, `description` and `content`, the path of a `SKILL.md`, or that of
-        a folder with one, whose other files are added too. Raises ValidationError.
+        An existing skill of the same name is replaced, with all its files. A skill is a dict with
+        `name`, `description` and `content`, the path of a `SKILL.md`, or that of a folder with one,
+        whose other files are added too. Raises ValidationError.
         """
         from sennit.memory.files.resources import add_skill
         from sennit.memory.files.stored_files import StoredTree

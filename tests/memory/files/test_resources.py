@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import Client, ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.cli.app import app
-from sennit.memory.files.documents import MAX_TOKENS, sections_of
+from sennit.memory.files.documents import MAX_TOKENS, read_document, sections_of
 from sennit.memory.memory import engine_of
 from tests.memory.remembering import client, store
 
@@ -172,6 +172,62 @@ def test_a_pdf_that_unpacks_to_gigabytes_is_refused(client: Client, tmp_path: Pa
     assert client.fs.ls("viking://resources") == []
 
 
+def test_files_whose_names_would_be_the_same_are_all_kept(client: Client, tmp_path: Path) -> None:
+    for name in ("a:b.md", "a?b.md", "a-b.md"):
+        (tmp_path / "f" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "f" / name).write_text(f"The text of {name}.")
+    added = client.add_resource(tmp_path / "f")
+    assert len(set(added.files)) == 3
+    texts = {client.fs.read(file) for file in added.files}
+    assert texts == {f"The text of {name}." for name in ("a:b.md", "a?b.md", "a-b.md")}
+    assert client.add_resource(tmp_path / "f").files == added.files
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<html><head><title>T</title><body><h1>Hi</h1><p>A page.", "# Hi\n\nA page."),
+        ("<body><p>before<svg><path></p><p>after", "before\n\nafter"),
+        ("<p>a<script>x()</script>b<style>p{}</style>c<svg><text>no</text></svg>d", "abcd"),
+        ("<p>1 < 2 &amp; 3 > 2</p>", "1 < 2 & 3 > 2"),
+        ("<pre>a\n  b</pre>", "a\n  b"),
+        ("<p>shown<!-- hidden", "shown"),
+    ],
+)
+def test_the_text_of_a_page_is_what_a_browser_shows(page: str, text: str) -> None:
+    assert read_document("page.html", page.encode()).strip() == text
+
+
+@pytest.mark.parametrize(
+    "unit", ["<a ", "<a b='", "<!--", "<!x ", "< ", "<svg>", "</", "# a  ", "#", " ", "<pre>"]
+)
+def test_a_text_that_repeats_a_mark_is_read_in_linear_time(unit: str) -> None:
+    """Each would take minutes if every mark were compared with all that follows."""
+    for name in ("page.html", "page.md"):
+        sections_of(name, read_document(name, (f"# a{unit * 200_000}b>").encode()))
+
+
+def test_a_skill_that_is_added_again_loses_the_files_that_it_had(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "SKILL.md").write_text("---\nname: whip\n---\nWind the twine.")
+    (tmp_path / "old.txt").write_text("Old advice.")
+    client.add_skill(tmp_path)
+    (tmp_path / "old.txt").rename(tmp_path / "new.txt")
+    added = client.add_skill(tmp_path)
+    assert [entry.uri for entry in client.fs.walk(added.uri)] == sorted(added.files)
+    assert not any(file.endswith("old.txt") for file in added.files)
+
+
+def test_a_link_in_the_place_of_a_skill_is_not_followed(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("---\nname: x\n---\nsecret")
+    (tmp_path / "skill").mkdir()
+    (tmp_path / "skill" / "SKILL.md").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(ValidationError, match="is a link"):
+        client.add_skill(tmp_path / "skill")
+    assert client.fs.ls("viking://agent/skills") == []
+
+
 def test_labels_and_scores_select_results(client: Client) -> None:
     client.add_resource(text="The bowline is our knot.", name="a.md", metadata={"team": "rope"})
     client.add_resource(text="The bowline is their knot.", name="b.md", metadata={"team": "sail"})
@@ -199,10 +255,10 @@ def test_a_skill_is_added_from_a_dict_a_file_or_a_folder(client: Client, tmp_pat
     folder.mkdir()
     (folder / "SKILL.md").write_text("---\nname: whip ends\n---\nWind the twine.")
     (folder / "twine.txt").write_text("Use waxed twine.")
+    alone = client.add_skill(folder / "SKILL.md")
     second = client.add_skill(folder)
-    assert second.uri == "viking://agent/skills/whip-ends"
+    assert second.uri == alone.uri == "viking://agent/skills/whip-ends"
     assert len(second.files) == 2
-    assert client.add_skill(folder / "SKILL.md").uri == second.uri
     assert client.find("waxed twine").skills[0].uri == second.files[1]
 
 
@@ -210,6 +266,7 @@ def test_a_skill_is_added_from_a_dict_a_file_or_a_folder(client: Client, tmp_pat
     ("skill", "error", "text"),
     [
         ({"description": "no name"}, ValidationError, "needs a 'name'"),
+        ({"name": "x\ndescription: y"}, ValidationError, "needs a 'name'"),
         ({"name": "x", "content": 7}, InvalidTypeError, "are texts"),
         ({"name": "x", "tools": []}, ValidationError, "got also 'tools'"),
         ("missing/SKILL.md", NotFoundError, "no file or folder"),
@@ -234,8 +291,11 @@ def test_wrong_sources_are_refused_with_the_way_out(client: Client, tmp_path: Pa
         client.add_resource()
     with pytest.raises(InvalidTypeError, match="metadata must be a dict"):
         client.add_resource(text="x", name="x", metadata={"a": [1]})  # type: ignore[dict-item]
-    with pytest.raises(ValidationError, match="below 'viking://resources'"):
-        client.add_resource(text="x", name="x", to="viking://user/memories")
+    for place in ("viking://user/memories", "viking://agent/memories/cases"):
+        with pytest.raises(ValidationError, match="below 'viking://resources'"):
+            client.add_resource(text="x", name="x", to=place)
+    with pytest.raises(ValidationError, match="lone surrogate"):
+        client.add_resource(text="h\ud800i", name="x")
     client.fs.write("viking://resources/own.md", "written by hand")
     with pytest.raises(ExistsError, match="other contents"):
         client.add_resource(text="x", name="own.md")

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html.parser import HTMLParser
+from html import unescape
 from io import BytesIO
-from typing import Any, Final
+from time import monotonic
+from typing import Final, Literal
 
 from sennit.errors import MissingExtraError, ValidationError
 from sennit.services.models.usage import tokens_of_chars
@@ -23,7 +24,9 @@ SMALL_TOKENS: Final = 512
 MAX_DOCUMENT_BYTES: Final = 32 << 20
 _MAX_TEXT_CHARS = 8 << 20
 _MAX_PAGES = 10_000
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.+?)[ \t]*#*")
+_MAX_PDF_SECONDS = 60
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(?=[^ \t#])")
+_MAX_HEADING_CHARS = 200
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _DEFINITION = re.compile(
     r"(?:@|(?:export |pub |public |async |static |default )*"
@@ -110,8 +113,10 @@ def _pdf_text(data: bytes) -> str:
         if len(reader.pages) > _MAX_PAGES:
             raise ValidationError(f"it has more than {_MAX_PAGES:,} pages")
         pages: list[str] = []
-        size = 0
+        size, deadline = 0, monotonic() + _MAX_PDF_SECONDS
         for page in reader.pages:
+            if monotonic() > deadline:
+                raise ValidationError(f"reading it takes more than {_MAX_PDF_SECONDS} s; split it")
             pages.append(page.extract_text())
             size += len(pages[-1])
             if size > _MAX_TEXT_CHARS:
@@ -123,53 +128,81 @@ def _pdf_text(data: bytes) -> str:
     return "\n\n".join(filter(None, map(str.strip, pages)))
 
 
-class _PageText(HTMLParser):
-    """The text of an HTML page, with headings and list items as in Markdown."""
-
-    _SKIPPED = frozenset({"script", "style", "template", "noscript", "svg", "head"})
-    _BLOCKS = frozenset(
-        {"p", "div", "section", "article", "header", "footer", "main", "ul", "ol", "table", "tr"}
-        | {"blockquote", "pre", "br", "hr"}
-    )
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-        self._skipped: list[str] = []
-        self._is_pre = 0
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:  # noqa: ARG002
-        if self._skipped or tag in self._SKIPPED:
-            self._skipped += [tag] if tag in self._SKIPPED else []
-        elif tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-            self.pieces.append(f"\n\n{'#' * int(tag[1])} ")
-        elif tag == "li":
-            self.pieces.append("\n- ")
-        elif tag in ("td", "th"):
-            self.pieces.append(" ")
-        elif tag in self._BLOCKS:
-            self.pieces.append("\n" if tag in ("br", "tr") else "\n\n")
-        self._is_pre += tag == "pre"
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skipped:
-            if tag == self._skipped[-1]:
-                self._skipped.pop()
-        elif tag in self._BLOCKS or tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-            self.pieces.append("\n\n")
-        self._is_pre -= tag == "pre" and self._is_pre > 0
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipped:
-            self.pieces.append(data if self._is_pre else re.sub(r"\s+", " ", data))
+_TAG = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_HIDDEN = ("script", "style", "template", "noscript", "svg", "math", "title")
+_CLOSINGS = {name: re.compile(rf"</{name}\b", re.IGNORECASE) for name in _HIDDEN}
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_BLOCKS = frozenset(
+    {"p", "div", "section", "article", "header", "footer", "main", "ul", "ol", "table", "tr"}
+    | {"blockquote", "pre", "br", "hr"}
+)
 
 
 def _html_text(page: str) -> str:
-    parser = _PageText()
-    parser.feed(page)
-    parser.close()
-    lines = (line.rstrip() for line in "".join(parser.pieces).split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line if line else "" for line in lines))
+    """Return the text of an HTML page, with headings and list items as in Markdown."""
+    pieces: list[str] = []
+    is_pre = False
+    for kind, text in _html_tokens(page):
+        if kind == "text":
+            unescaped = unescape(text)
+            pieces.append(unescaped if is_pre else re.sub(r"\s+", " ", unescaped))
+        elif text in _HEADINGS:
+            pieces.append(f"\n\n{'#' * int(text[1])} " if kind == "open" else "\n\n")
+        elif text == "li" and kind == "open":
+            pieces.append("\n- ")
+        elif text in ("td", "th") and kind == "open":
+            pieces.append(" ")
+        elif text in _BLOCKS:
+            pieces.append("\n" if text in ("br", "tr") else "\n\n")
+            is_pre = kind == "open" if text == "pre" else is_pre
+    lines = (line.rstrip() for line in "".join(pieces).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _html_tokens(page: str) -> Iterator[tuple[Literal["text", "open", "close"], str]]:
+    """Yield the texts and the names of the tags; every character is looked at a few times.
+
+    Elements that are not shown are left out, unless they never end.
+    """
+    at, last_end = 0, page.rfind(">")
+    endless: set[str] = set()
+    while (start := page.find("<", at)) >= 0:
+        yield "text", page[at:start]
+        if page.startswith("<!--", start):
+            end = page.find("-->", start)
+            at = len(page) if end < 0 else end + 3
+            continue
+        tag = _TAG.match(page, start + 1)
+        if start > last_end or (tag is None and page[start + 1 : start + 2] not in ("!", "?")):
+            yield "text", "<"
+            at = start + 1
+            continue
+        at = page.find(">", start) + 1
+        if tag is None:
+            continue
+        name = tag[2].lower()
+        closing = None if tag[1] or name in endless else _CLOSINGS.get(name)
+        if closing is None:
+            yield ("close" if tag[1] else "open"), name
+        elif (found := closing.search(page, at)) is not None:
+            at = found.start()
+        elif name in ("script", "style"):
+            return
+        else:
+            endless.add(name)
+    yield "text", page[at:]
+
+
+def _heading(line: str) -> tuple[int, str] | None:
+    """Return the level and the text of a heading in the style of Markdown."""
+    match = _HEADING.match(line)
+    if match is None:
+        return None
+    text = line[match.end() :].rstrip(" \t")
+    without_marks = text.rstrip("#")
+    if without_marks.endswith((" ", "\t")):
+        text = without_marks.rstrip(" \t")
+    return len(match[1]), text[:_MAX_HEADING_CHARS]
 
 
 def _by_headings(text: str) -> Iterator[Section]:
@@ -181,16 +214,16 @@ def _by_headings(text: str) -> Iterator[Section]:
     for line in text.split("\n"):
         if match := _FENCE.match(line):
             fence = "" if fence == match[1] else fence or match[1]
-        heading = None if fence else _HEADING.fullmatch(line)
+        heading = None if fence else _heading(line)
         if heading is None:
             lines.append(line)
             continue
         if any(map(str.strip, lines)):
             yield Section(above, "\n".join(lines))
-        level = len(heading[1])
+        level, title = heading
         headings = {at: words for at, words in headings.items() if at < level}
         above = tuple(headings.values())
-        headings[level] = heading[2]
+        headings[level] = title
         lines = [line]
     if any(map(str.strip, lines)):
         yield Section(above, "\n".join(lines))
@@ -212,8 +245,8 @@ def _by_definitions(text: str) -> Iterator[Section]:
 
 def _pieces(section: Section) -> Iterator[Section]:
     """Cut a section at MAX_TOKENS; all pieces but the first are below its own heading too."""
-    own = _HEADING.fullmatch(section.text.partition("\n")[0])
-    below = section.headings if own is None else (*section.headings, own[2])
+    own = _heading(section.text.partition("\n")[0])
+    below = section.headings if own is None else (*section.headings, own[1])
     for number, text in enumerate(_cut(section.text, MAX_TOKENS * 4)):
         yield Section(below if number else section.headings, text)
 

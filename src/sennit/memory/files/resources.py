@@ -7,11 +7,13 @@ cannot be read is reported, and the others are added. Nothing is fetched from th
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +36,7 @@ from sennit.memory.files.documents import (
 from sennit.memory.files.stored_files import StoredTree
 from sennit.memory.history.forget import erase_files
 from sennit.memory.uri import Uri, is_name
+from sennit.messages.json_values import validate_text
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import FileRecord, PutFile
 
@@ -46,6 +49,7 @@ SKILL_FILE: Final = "SKILL.md"
 _RESOURCES = Uri("resources")
 _MAX_FILES = 100_000
 _MAX_METADATA = 32
+_MAX_LABEL_CHARS = 1_000
 _ADDED = "added"
 _UNWANTED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv"})
 _BAD_CHARS = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*#/\\]+')
@@ -94,19 +98,19 @@ def add_resource(
     progress: Progress | None,
 ) -> AddedResource:
     """Add a file, a folder or a text below `to`; raises ValidationError, AccessError."""
-    labels = _Labels(reason, validate_metadata(metadata))
+    labels = _Labels(validate_text(reason, "reason"), validate_metadata(metadata))
     folder = _RESOURCES if to is None else Uri.parse(to)
-    if folder.scope not in ("resources", "agent"):
+    if folder.scope != "resources" and not folder.is_within(SKILLS):
         raise ValidationError(
-            f"Resources are added below 'viking://resources' or 'viking://agent', got "
-            f"{str(folder)!r}."
+            f"Resources are added below 'viking://resources' or '{SKILLS}', got {str(folder)!r}."
         )
     if (source is None) == (text is None):
         raise ValidationError("Pass either the path of a file or a folder, or text= and name=.")
     if source is None:
         if not name:
             raise ValidationError("A text needs a name=, such as 'bowline.md'.")
-        return _add_document(tree, folder / _clean(name), name, str(text).encode(), labels)
+        data = validate_text(text, "text").encode()
+        return _add_document(tree, folder / _clean(name), name, data, labels)
     path = _checked_path(source)
     target = folder / _clean(name or path.resolve().name)
     if path.is_dir():
@@ -140,12 +144,10 @@ def _add_folder(
     tree: StoredTree, path: Path, target: Uri, labels: _Labels, progress: Progress | None
 ) -> AddedResource:
     added = AddedResource(str(target))
+    taken: set[Uri] = set()
     for number, file in enumerate(_files(path, added.unreadable), 1):
-        names = file.relative_to(path).parts
         try:
-            uri = target
-            for part in names:
-                uri = uri / _clean(part)
+            uri = _free_place(target, file.relative_to(path).parts, taken)
             added.files.extend(_add_document(tree, uri, file.name, _read(file), labels).files)
         except AccessError:
             raise
@@ -154,6 +156,21 @@ def _add_folder(
         if progress is not None:
             progress(number)
     return added
+
+
+def _free_place(folder: Uri, names: Sequence[str], taken: set[Uri]) -> Uri:
+    """Return the URI of a file below a folder; names that would be the same get a number."""
+    *above, name = map(_clean, names)
+    for part in above:
+        folder = folder / part
+    stem, dot, suffix = name.rpartition(".")
+    stem, suffix = (stem, f".{suffix}") if stem and dot else (name, "")
+    numbered = (f"{stem}-{number}{suffix}" for number in itertools.count(2))
+    uri = folder / name
+    while uri in taken:
+        uri = folder / next(numbered)
+    taken.add(uri)
+    return uri
 
 
 def _files(path: Path, unreadable: list[UnreadableFile]) -> Iterator[Path]:
@@ -198,12 +215,29 @@ def _add_document(
     except ValidationError as error:
         raise _UnreadableError(str(error)) from error
     files = dict(_section_files(uri, name, text))
+    _replace(tree, uri, files, labels)
+    return AddedResource(str(uri), [*map(str, files)])
+
+
+def _replace(
+    tree: StoredTree,
+    uri: Uri,
+    files: Mapping[Uri, str],
+    labels: _Labels,
+    *,
+    keeps_others: bool = True,
+) -> None:
+    """Write the files of a document or a skill in one transaction, and erase those it had before.
+
+    Raises ExistsError for files of others, unless they are to be replaced too.
+    """
 
     def write() -> None:
         stored = _stored_files(tree, uri)
-        stale = {file.path: file for file in stored if file.latest.info.get("document") == str(uri)}
-        if len(stale) < len(stored):
+        own = [file for file in stored if file.latest.info.get("document") == str(uri)]
+        if keeps_others and len(own) < len(stored):
             raise ExistsError(f"{str(uri)!r} has other contents; pass another name= or to=.")
+        stale = {file.path: file for file in stored}
         places = {tree.scope.locate(place)[1]: place for place in files}
         known = {path: stale.pop(path) for path in places if path in stale}
         puts = [
@@ -218,7 +252,6 @@ def _add_document(
             tree.scope.store.change_files(puts)
 
     retry_on_conflict(write, repr(str(uri)))
-    return AddedResource(str(uri), [*map(str, files)])
 
 
 def _section_files(uri: Uri, name: str, text: str) -> Iterator[tuple[Uri, str]]:
@@ -277,54 +310,69 @@ def validate_metadata(metadata: Any) -> dict[str, Any]:
     """Return labels as a dict; raises InvalidTypeError, ValidationError."""
     value: Any = {} if metadata is None else metadata
     labels: dict[Any, Any] = dict(value) if isinstance(value, Mapping) else {None: None}  # pyright: ignore[reportUnknownArgumentType]
-    if not all(
-        isinstance(name, str) and isinstance(value, (str, int, float, bool))
-        for name, value in labels.items()
-    ):
+    if not all(isinstance(name, str) and _is_label(value) for name, value in labels.items()):
         raise InvalidTypeError(
-            f"metadata must be a dict of texts, numbers and booleans such as {{'team': 'rope'}}, "
-            f"got {short_repr(metadata)}."
+            f"metadata must be a dict of short texts, numbers and booleans such as "
+            f"{{'team': 'rope'}}, got {short_repr(metadata)}."
         )
     if len(labels) > _MAX_METADATA:
         raise ValidationError(f"metadata may have {_MAX_METADATA} entries, got {len(labels)}.")
     return labels
 
 
+def _is_label(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _MAX_LABEL_CHARS and value.isprintable()
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
+
+
 def add_skill(tree: StoredTree, skill: Mapping[str, Any] | str | os.PathLike[str]) -> AddedResource:
     """Store a skill below `viking://agent/skills`: a dict, a SKILL.md, or a folder with one."""
+    unreadable: list[UnreadableFile] = []
     if isinstance(skill, Mapping):
         name, text = _skill_of_dict(skill)
         uri = SKILLS / name
-        tree.write(uri / SKILL_FILE, text)
-        return AddedResource(str(uri), [str(uri / SKILL_FILE)])
-    path = _checked_path(skill)
-    file = path / SKILL_FILE if path.is_dir() else path
-    try:
-        text = read_document(SKILL_FILE, _read(file))
-    except ValidationError as error:
-        raise ValidationError(f"The skill {str(file)!r} cannot be read: {error}.") from error
-    uri = SKILLS / _skill_name(_front_matter(text), file)
-    tree.write(uri / SKILL_FILE, text)
-    added = AddedResource(str(uri), [str(uri / SKILL_FILE)])
-    if path.is_dir():
-        for other in _files(path, added.unreadable):
-            if other == file:
-                continue
-            try:
-                target = uri
-                for part in other.relative_to(path).parts:
-                    target = target / _clean(part)
-                tree.write(target, read_document(other.name, _read(other)))
-                added.files.append(str(target))
-            except (SennitError, OSError) as error:
-                added.unreadable.append(UnreadableFile(str(other), str(error)))
-    return added
+        files = {uri / SKILL_FILE: text}
+    else:
+        path = _checked_path(skill)
+        file = path / SKILL_FILE if path.is_dir() else path
+        if path.is_dir() and file.is_symlink():
+            raise ValidationError(f"{str(file)!r} is a link; put the file itself in its place.")
+        try:
+            text = read_document(SKILL_FILE, _read(file))
+        except ValidationError as error:
+            raise ValidationError(f"The skill {str(file)!r} cannot be read: {error}.") from error
+        uri = SKILLS / _skill_name(_front_matter(text), file)
+        files = {uri / SKILL_FILE: text}
+        if path.is_dir():
+            files |= _files_beside(path, file, uri, unreadable)
+    _replace(tree, uri, files, _Labels("", {}), keeps_others=False)
+    return AddedResource(str(uri), [*map(str, files)], unreadable)
+
+
+def _files_beside(
+    path: Path, skill: Path, uri: Uri, unreadable: list[UnreadableFile]
+) -> dict[Uri, str]:
+    """Return the texts of the other files in the folder of a skill."""
+    files: dict[Uri, str] = {}
+    taken = {uri / SKILL_FILE}
+    for other in _files(path, unreadable):
+        if other == skill:
+            continue
+        try:
+            text = read_document(other.name, _read(other))
+            files[_free_place(uri, other.relative_to(path).parts, taken)] = text
+        except SennitError as error:
+            unreadable.append(UnreadableFile(str(other), str(error)))
+    return files
 
 
 def _skill_of_dict(skill: Mapping[str, object]) -> tuple[str, str]:
     name, description = skill.get("name"), skill.get("description", "")
     content = skill.get("content", "")
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ValidationError(
             f"A skill needs a 'name', a 'description' and the 'content' of its SKILL.md, got "
             f"{short_repr(dict[str, Any](skill))}."
