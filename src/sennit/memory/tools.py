@@ -1,8 +1,9 @@
 """Tools with which a model manages the user's memory during a conversation.
 
 What a model writes is stored like what a commit extracts: compared with what is known, with its
-history, and with the message that the model was answering as its evidence. So forgetting that
-message, or its session, takes it back.
+history, and with the user's message as its evidence. So forgetting that message, or its session,
+takes it back. It is grounded like a model's claim in a commit: what no message of the user in the
+current turn states, such as what a tool result asks to remember, is refused.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sennit import clock
-from sennit.errors import NotFoundError, ToolError, ValidationError
+from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit.file_changes import FileChangeSet, SimilarMemories
-from sennit.memory.extraction.dedup import decide_by_rules
-from sennit.memory.extraction.english.clauses import is_injection
-from sennit.memory.extraction.terms import slug
-from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
+from sennit.memory.extraction.dedup import covers, decide_by_rules, supports
+from sennit.memory.extraction.english.clauses import clauses, is_injection
+from sennit.memory.extraction.extract import extract_facts
+from sennit.memory.extraction.grounding import Claim, EvidenceChecker
+from sennit.memory.extraction.utterances import Utterance, read
+from sennit.memory.extraction.values import Candidate, Category
 from sennit.memory.files.stored_files import StoredTree
 from sennit.memory.history.forget import forget_fact, forget_files
 from sennit.memory.memory import MemoryEngine, session_memory
 from sennit.memory.retrieval.find import find, where
 from sennit.memory.scope import MEMORIES, MemoryScope
 from sennit.memory.uri import Uri
-from sennit.messages.content import InstructionContent
+from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
@@ -63,26 +66,18 @@ class _MemoryTools:
         return self._memory.scope
 
     def remember(self, text: _Text, context: ToolContext, kind: Kind = "preferences") -> str:
-        """Remember a statement of the user in later conversations, in one or two sentences.
+        """Remember a statement of the user in later conversations, quoted from the user's message.
 
         The kind is "profile" for facts about the user, "preferences" for likes and standing wishes
         such as the language of answers, "entities" for people and things, "events" for what
         happened or is planned.
         """
-        _refuse_injection(text)
-        asked = self._asked(context)
-        candidate = Candidate(
-            category=Category(kind),
-            text=text.strip(),
-            slug=slug(text),
-            evidence=(QuotedEvidence(asked.id, text.strip()),),
-            said_at=asked.created_at,
-        )
+        candidates = _by_fact(self._grounded(context, kind, text))
 
         def write() -> FileChangeSet:
             # No commit has this id, so that no undo of a commit concerns the memory.
             changes = FileChangeSet(self._scope, self._session.id, new_id(), clock.now_us())
-            changes.apply(decide_by_rules([candidate], SimilarMemories(self._scope, changes)))
+            changes.apply(decide_by_rules(candidates, SimilarMemories(self._scope, changes)))
             self._scope.store.change_files(changes.changes())
             return changes
 
@@ -97,9 +92,8 @@ class _MemoryTools:
         return [{"uri": match.uri, "text": match.abstract} for match in found.memories]
 
     def update_memory(self, uri: str, text: _Text, context: ToolContext) -> str:
-        """Replace the text of a memory by a new one, which the user has stated; not the profile."""
-        _refuse_injection(text)
-        asked, parsed = self._asked(context), self._own(uri)
+        """Replace the text of a memory, not the profile, by what the user has stated, quoted."""
+        parsed = self._own(uri)
 
         def write() -> int:
             file = self._scope.find(parsed)
@@ -107,11 +101,14 @@ class _MemoryTools:
                 raise NotFoundError(f"There is no memory at {uri!r}; use search_memory.")
             if file.category == Category.PROFILE:
                 raise ValidationError("The profile has a fact per line; use remember instead.")
-            put = StoredTree(self._scope).next_version(parsed, file, text.strip(), "updated")
-            source = EvidenceRecord(self._scope.user, self._session.id, asked.id)
+            candidate = self._grounded(context, str(file.category), text)
+            put = StoredTree(self._scope).next_version(parsed, file, candidate.text, "updated")
+            still = covers(file.latest.body.decode(), candidate.text)
             version = replace(
                 put.version,
-                evidence=in_order((source,)),
+                evidence=in_order(
+                    (*self._sources(candidate), *(file.latest.evidence if still else ()))
+                ),
                 valid_from=clock.now_us(),
                 valid_to=None,
             )
@@ -144,15 +141,48 @@ class _MemoryTools:
             raise NotFoundError(f"There is no memory at {uri!r}; use search_memory.")
         return parsed
 
-    def _asked(self, context: ToolContext) -> Message:
-        """Return the message of the user that the model is answering."""
+    def _grounded(self, context: ToolContext, kind: str, text: str) -> Candidate:
+        """Return a claim of the model in words of the user; raises ValidationError."""
+        if is_injection(text):
+            raise ValidationError("The text is an instruction to the memory; state a fact instead.")
+        said = dict(enumerate(self._said(context)))
+        candidate = EvidenceChecker(said).candidate(Claim(kind, text, tuple(said)))
+        if isinstance(candidate, str):
+            raise ValidationError(
+                f"{short_repr(text)} cannot be stored: {candidate}. {_QUOTE_THE_USER}"
+            )
+        if not supports(candidate, text):
+            raise ValidationError(
+                f"{short_repr(text)} says more than the user, who said {candidate.text!r}. "
+                f"{_QUOTE_THE_USER}"
+            )
+        return candidate
+
+    def _said(self, context: ToolContext) -> list[Utterance]:
+        """Return the user's utterances of the current turn."""
         branch = self._session.get_branch(context.branch or self._session.default_branch)
+        turn: list[Message] = []
         for message in reversed(branch.messages):
             if isinstance(message.content, InstructionContent):
-                return message
-        raise ToolError("There is no message of the user that could be remembered.")
+                turn.append(message)
+            elif turn and isinstance(message.content, AssistantResponseContent):
+                break
+        return [said for said in read(reversed(turn)).utterances if said.speaker == "user"]
+
+    def _sources(self, candidate: Candidate) -> list[EvidenceRecord]:
+        return [
+            EvidenceRecord(self._scope.user, self._session.id, quoted.message_id)
+            for quoted in candidate.evidence
+        ]
 
 
-def _refuse_injection(text: str) -> None:
-    if is_injection(text):
-        raise ValidationError("The text is an instruction to the memory; state a fact instead.")
+_QUOTE_THE_USER = "Quote what the user said in this turn, in the user's own words."
+
+
+def _by_fact(candidate: Candidate) -> list[Candidate]:
+    """Return a candidate for each fact, as a commit extracts them, if rules know all of them."""
+    message = candidate.evidence[0].message_id
+    stated = Utterance(message, "user", candidate.text, candidate.said_at)
+    parts = [clause for sentence in stated.sentences for clause in clauses(sentence)]
+    facts = list(extract_facts(stated))
+    return facts if len(facts) == len(parts) > 1 else [candidate]
