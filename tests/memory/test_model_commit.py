@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Client, Session
+from sennit import Client, InvalidTypeError, NotFoundError, Session
 from sennit.memory.extraction.prompts import PROMPTS
 from sennit.services.models.providers.model import ProviderModel, connect
 from sennit.services.models.usage import estimate_tokens
@@ -297,3 +297,39 @@ def test_a_provider_that_fails_leaves_the_commit_to_rules(client: Client, wire: 
     assert (result["status"], result["method"]) == ("committed", "rules")
     assert result["model_calls"] == len(wire.asked) <= MOST_CALLS
     assert lines(client) == KNOWN
+
+
+def test_the_model_of_extraction_is_named_as_that_of_a_conversation(client: Client) -> None:
+    client.services.register(ScriptedModel(repeat("No.", MOST_CALLS)), "house")
+    for model in ("house", "local", "openai:gpt-5", None):
+        client.memory.use(model=model)
+    client.memory.use(model="house")
+    talk(client.session("chat"), *SAID)
+    assert client.session("chat").commit()["model_calls"] > 0
+    client.memory.use(model="local")
+    talk(client.session("later"), "My sister is called Grace.")
+    assert client.session("later").commit().status == "committed"
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        ("opnai:gpt-5", NotFoundError, "Did you mean 'openai:gpt-5'"),
+        (5, InvalidTypeError, "got 5"),
+        (ScriptedModel, InvalidTypeError, "ScriptedModel"),
+    ],
+)
+def test_what_is_no_model_is_refused_before_a_commit(
+    client: Client, model: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        client.memory.use(model=model)
+    talk(client.session("chat"), *SAID)
+    assert client.session("chat").commit().status == "committed"
+
+
+def test_a_session_without_a_client_takes_a_model_by_name() -> None:
+    session = Session(store=MemoryStore())
+    session.memory.use(model="openai:gpt-5")
+    with pytest.raises(NotFoundError, match="openai:gpt-5"):
+        session.memory.use(model="opnai:gpt-5")

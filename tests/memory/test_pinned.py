@@ -297,3 +297,17 @@ def test_the_command_line_lists_what_is_pinned(tmp_path: Any) -> None:
     done = CliRunner().invoke(app, ["memory", "ls", "--pinned", "--store", store])
     assert "French" in done.output
     assert "kayaks" not in done.output
+
+
+def test_the_command_line_says_why_a_list_of_memories_is_empty(tmp_path: Any) -> None:
+    store = str(tmp_path / "s.db")
+
+    def listed(*options: str) -> str:
+        return CliRunner().invoke(app, ["memory", "ls", *options, "--store", store]).output
+
+    with sennit.open(store) as client:
+        client.session("k")
+        assert "No memories yet" in listed("--pinned")
+        committed(client, "I like kayaks.")
+    assert "none is pinned" in listed("--pinned")
+    assert "none in profile" in listed("--category", "profile")

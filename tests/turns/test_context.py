@@ -304,5 +304,5 @@ def test_a_share_that_makes_no_sense_is_refused(share: Any) -> None:
 
 
 def test_what_gives_no_context_is_refused() -> None:
-    with pytest.raises(InvalidTypeError, match=r"A context provider has provide\(need\)"):
+    with pytest.raises(InvalidTypeError, match=r"is an object with provide\(need\)"):
         Talk().conversation(contexts=[object()])

@@ -123,7 +123,8 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         from sennit.memory.scope import MemoryScope
 
         scope = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
-        return MemoryEngine(scope, self._embedder, partial(self.session, create=False))
+        open_session = partial(self.session, create=False)
+        return MemoryEngine(scope, self._embedder, open_session, self.services)
 
     @cached_property
     def fs(self) -> FileSystem:
@@ -212,7 +213,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """Erase permanently this user's data, the files at a URI, or a session; name one of them.
 
         Everything derived from the erased data is erased too: memories, their versions, index
-        rows. Raises NotFoundError if nothing is found, AccessError for another user.
+        rows. The URI of a memory does not erase the message that it came from;
+        `session.remove_message` and `session=` do. Raises NotFoundError if nothing is found,
+        AccessError for another user.
         """
         from sennit.memory.history.forget import forget
 

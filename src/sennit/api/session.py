@@ -20,6 +20,7 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.messages.message import Message, SenderRecipient
+from sennit.services.registry import with_provider_model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import UNFENCED
@@ -176,11 +177,9 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
         from sennit.turns.request import RequestDraft
 
         check_params(params, _CONVERSATION_ARGUMENTS)
-        if isinstance(model, str) and model not in self.services:
-            model = self.services.provider_model(model)
         draft = RequestDraft.of(
             self.services,
-            model=model,
+            model=with_provider_model(self.services, model),
             tools=tools,
             policies=policies,
             contexts=contexts,

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 app = CommandGroup(help="List, inspect, revert and erase memories.")
 
 _LINE_WIDTH = 100
+_NOTHING_PINNED = (
+    "There are memories, but none is pinned. Pinned are preferences about answers, such as "
+    "“Answer in French.”, and the files in viking://user/pinned."
+)
 UriArgument = Annotated[
     str, typer.Argument(metavar="URI", help="A URI such as viking://user/memories/profile.md.")
 ]
@@ -121,12 +125,16 @@ def ls(
         else:
             records = memory.all(wanted) if moment is None else memory.at(moment, wanted)
         evidence = client.memory.evidence(records)
-    empty = "No memories yet; sennit commit SESSION extracts them."
+        empty = "No memories yet; sennit commit SESSION extracts them."
+        if moment is not None:
+            empty = "No memory was valid at that time."
+        elif not records and memory.all():
+            empty = _NOTHING_PINNED if pinned else f"There are memories, but none in {wanted}."
     emit(
         as_json,
         [_to_dict(record, evidence) for record in records],
         (line for record in records for line in memory_lines(record, evidence)),
-        empty if at is None else "No memory was valid at that time.",
+        empty,
     )
 
 

@@ -50,12 +50,14 @@ from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.numbers import count
 from sennit.services.models.protocol import Model
+from sennit.services.registry import ServiceRegistry, registry_of, with_provider_model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.repository import repository_of
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.sessions.unarchived import archives_of
 from sennit.stores.records.commits import AddUses
+from sennit.turns.request import resolve_model
 
 _log = logging.getLogger(__name__)
 
@@ -71,9 +73,11 @@ class MemoryEngine:
         scope: MemoryScope,
         embedder: Embedder | None = None,
         session: Callable[[UUID], SessionCore] | None = None,
+        services: ServiceRegistry | None = None,
     ) -> None:
-        """`session` opens one of the user's sessions by id."""
+        """`session` opens one of the user's sessions by id; `services` has models by name."""
         self._session = session
+        self._services = registry_of(services)
         self.scope = scope
         self._worker = BackgroundWorker("sennit-memory")
         run_later = partial(self._worker.schedule, "embedding", 0.0)
@@ -87,8 +91,10 @@ class MemoryEngine:
         self._counter: CommitCounter | None = None
         self._resumed = False
 
-    def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
-        """Set the model that extracts memories, or None for rules, and its prompts."""
+    def use(self, *, model: str | Model | None = None, prompts: Prompts | None = None) -> None:
+        """Set the model that extracts memories and its prompts; see `Memory.use`."""
+        if model is not None:
+            model = resolve_model(self._services, with_provider_model(self._services, model))[1]
         self._model = model
         if prompts is not None:
             self._prompts = prompts
@@ -343,8 +349,13 @@ class Memory(MemoryReader):
         super().__init__(engine.scope)
         self._engine = engine
 
-    def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
-        """Set the model that extracts memories, or None for rules, and its prompts."""
+    def use(self, *, model: str | Model | None = None, prompts: Prompts | None = None) -> None:
+        """Set the model that extracts memories, or None for rules, and its prompts.
+
+        `model` is a Model, a registered name or a provider string such as "openai:gpt-5", as for
+        `Session.conversation`. Raises NotFoundError for an unknown name, InvalidTypeError for
+        anything else.
+        """
         self._engine.use(model=model, prompts=prompts)
 
     def auto(self, policy: AutoCommit | None) -> None:
@@ -394,7 +405,8 @@ def session_memory(session: SessionCore) -> MemoryEngine:
     """Return the memory of a session without a client; raises StoreError if it has no store."""
     repository, agent = repository_of(session).stored(), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
-    return MemoryEngine(MemoryScope(repository.store, repository.owner, name))
+    scope = MemoryScope(repository.store, repository.owner, name)
+    return MemoryEngine(scope, services=session.services)
 
 
 def commit_id(value: Any) -> UUID:

@@ -222,6 +222,16 @@ class ServiceRegistry:
         return f"ServiceRegistry({', '.join(map(repr, self.list_names()))})"
 
 
+def with_provider_model(services: ServiceRegistry, model: Any) -> Any:
+    """Return the model for a string that is not registered; anything else is returned unchanged.
+
+    Only for arguments from the program itself; see `ServiceRegistry.provider_model`.
+    """
+    if isinstance(model, str) and model not in services:
+        return services.provider_model(model)
+    return model
+
+
 def close_provider_models(services: ServiceRegistry) -> None:
     """Close the connections of models that the registry made from provider strings."""
     models = list(services._provider_models.values())  # pyright: ignore[reportPrivateUsage]

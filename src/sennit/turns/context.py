@@ -104,9 +104,10 @@ def checked_contexts(contexts: Any) -> tuple[ContextProvider, ...]:
         raise InvalidTypeError(f"contexts must be a list of providers, got {short_repr(contexts)}.")
     providers = tuple(cast("Iterable[Any]", contexts))
     for provider in providers:
-        if not callable(getattr(provider, "provide", None)):
+        if isinstance(provider, type) or not callable(getattr(provider, "provide", None)):
             raise InvalidTypeError(
-                f"A context provider has provide(need), got {short_repr(provider)}."
+                f"A context provider is an object with provide(need), such as "
+                f"MemoryContext(client.memory), got {short_repr(provider)}."
             )
     return providers
 

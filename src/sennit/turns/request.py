@@ -113,7 +113,7 @@ class Request:
         base_params = {name: value for name, value in self.params.items() if name != "tool_choice"}
         request = replace(self, params=check_params({**base_params, **params}), output=None)
         if model is not None:
-            name, new_model = _resolve_model(self.session.services, model)
+            name, new_model = resolve_model(self.session.services, model)
             registered = request.registered & request.tools.keys()
             registered_names = registered | {name} if isinstance(model, str) else registered
             request = replace(
@@ -250,7 +250,7 @@ class RequestDraft(msgspec.Struct, frozen=True):
         **params: Unpack[ModelParams],
     ) -> RequestDraft:
         """Validate everything except the branch; raises as `Request.of` does."""
-        name, resolved_model = _resolve_model(services, model)
+        name, resolved_model = resolve_model(services, model)
         tools_by_name, registered_names = _resolve_tools(services, tools)
         return cls(
             resolved_model,
@@ -291,7 +291,8 @@ def _needs(request: Request | RequestDraft) -> Needs:
     return Needs(resources=request.registered, passed_resources=names)
 
 
-def _resolve_model(services: ServiceRegistry, model: Any) -> tuple[str, Model]:
+def resolve_model(services: ServiceRegistry, model: Any) -> tuple[str, Model]:
+    """Return a model and its name; raises NotFoundError, InvalidTypeError."""
     if isinstance(model, str):
         return model, services.model(model)
     if is_model(model):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit import Client, Session, ValidationError
+from sennit import Client, InvalidTypeError, Session, ValidationError
+from sennit.memory import MemoryContext
 from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
@@ -46,7 +48,33 @@ def test_a_prompt_is_not_told_what_no_longer_holds(client: Client) -> None:
         talk(client.session(f"before {number}"), said)
         client.session(f"before {number}").commit()
     (profile,) = client.session("now").context(query="Who am I?").of("profile")
-    assert profile.text.splitlines()[2:] == ["- My name is Nora.", "- I moved to Berlin."]
+    assert profile.text.splitlines() == ["My name is Nora.", "I moved to Berlin."]
+
+
+def test_a_profile_is_in_the_prompt_without_its_title(client: Client) -> None:
+    talk(client.session("before"), "My name is Nora. I am vegan.")
+    client.session("before").commit()
+    model = ScriptedModel(["Hello."])
+    chat = client.session("now").conversation(model=model, contexts=[MemoryContext(client.memory)])
+    chat.say("Good evening!")
+    prompt = str(model.requests[0].messages[0]["content"])
+    assert prompt.splitlines()[2:4] == ["  - My name is Nora.", "    I am vegan."]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        MemoryContext,
+        lambda client: client.session("k").conversation(model="local", contexts=[client.memory]),
+        lambda client: client.session("k").conversation(model="local", contexts=[MemoryContext]),
+    ],
+    ids=["the client", "the memory as a context", "the class as a context"],
+)
+def test_what_is_no_memory_context_is_refused_with_the_right_call(
+    client: Client, build: Callable[[Any], object]
+) -> None:
+    with pytest.raises(InvalidTypeError, match=r"MemoryContext\(client\.memory\)"):
+        build(client)
 
 
 def test_a_context_holds_the_last_summaries_of_its_session(client: Client) -> None:
@@ -103,8 +131,9 @@ def test_what_was_given_is_counted_once_and_never_learnt_again(client: Client) -
 
 
 def test_a_profile_that_is_too_long_is_cut_at_a_line(client: Client) -> None:
-    lines = ["# Profile", "", "- My name is Nora.", *(f"- I know the song {n}." for n in range(50))]
-    client.fs.write("viking://user/memories/profile.md", "\n".join(lines))
+    lines = ["My name is Nora.", *(f"I know the song {n}." for n in range(50))]
+    body = "\n".join(["# Profile", "", *(f"- {line}" for line in lines)])
+    client.fs.write("viking://user/memories/profile.md", body)
     (piece,) = client.session("now").context(budget_tokens=400).of("profile")
     assert piece.tokens <= 60
     assert piece.text.splitlines() == lines[: len(piece.text.splitlines())]

@@ -14,6 +14,7 @@ def remember(client: Client) -> list[str]:
     task: str | None = result["task_id"]
     print(result.status, result["memories_extracted"] + 1, task)
     client.memory.use(model=None)
+    client.memory.use(model="openai:gpt-5")
     client.memory.auto(AutoCommit(messages=10))
     matches = client.find("Who is Ada?", since=datetime(2026, 1, 1, tzinfo=UTC))
     lines = [f"{match.uri} {match.score:.2f} {match.abstract}" for match in matches]

@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from itertools import accumulate, groupby, takewhile
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from uuid import UUID
 
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.memory.commit.profile import TITLE, current_lines
 from sennit.memory.commit.usage import SentItem, recall_records, sent_items
 from sennit.memory.extraction.values import Category
@@ -216,18 +217,19 @@ def _new_piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
 
 
 def _profile(memory: MemoryEngine, budget: int) -> list[ContextPiece]:
-    """Return the current profile, or as many of its first lines as fit."""
+    """Return the lines of the current profile without its title, or as many of them as fit."""
     file = memory.scope.store.find_file(memory.scope.user, PROFILE)
     if file is None:
         return []
     lines = current_lines(file.latest.body.decode(errors="replace"))
+    if lines and lines[0].strip() == TITLE:
+        lines = lines[1:]
     if tokens_of_chars(sum(len(line) + 1 for line in lines)) > budget:
         lines.sort(key=lambda line: line.startswith("-") and not is_essential(line))
     ends = accumulate(len(line) + 1 for line in lines)
     count = sum(1 for _ in takewhile(lambda end: tokens_of_chars(end) <= budget, ends))
-    text = "\n".join(lines[:count]).strip()
-    content = text.removeprefix(TITLE)
-    return [_new_piece("profile", text, str(memory.scope.uri(file)))] if content else []
+    text = "\n".join(line.removeprefix("- ") for line in lines[:count]).strip()
+    return [_new_piece("profile", text, str(memory.scope.uri(file)))] if text else []
 
 
 def _pinned(memory: MemoryEngine, budget: int) -> list[ContextPiece]:
@@ -407,6 +409,11 @@ class MemoryContext:
 
     def __init__(self, memory: Memory, *, other_sessions: bool = False) -> None:
         """With `other_sessions`, matching messages of other sessions are recalled too."""
+        if not isinstance(cast("object", memory), Memory):
+            raise InvalidTypeError(
+                f"MemoryContext takes the memory of a client or session, as in "
+                f"MemoryContext(client.memory), got {short_repr(memory)}."
+            )
         self._memory, self._other_sessions = engine_of(memory), other_sessions
 
     async def provide(self, need: ContextNeed) -> list[ContextItem]:
