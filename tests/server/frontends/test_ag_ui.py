@@ -155,10 +155,56 @@ def test_an_earlier_message_that_is_answered_again_is_a_fork() -> None:
     with page("The bowline.", "The sheet bend.", "It holds.") as thread:
         thread.send("m1", "Name a knot.")
         thread.messages.pop()
-        thread.run()
+        thread.run(runId="r2")
         assert [one["content"] for one in thread.messages] == ["Name a knot.", "The sheet bend."]
         branches = thread.server.get("/api/sessions/knots").json()["branches"]
         assert [branch["message_count"] for branch in branches] == [2, 2]
+
+
+def test_a_run_that_is_requested_again_is_streamed_again_and_nothing_is_paid_twice() -> None:
+    paid: list[int] = []
+
+    def send_money(amount: int) -> str:
+        """Pay at once."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    replies = [[ToolCall("send_money", {"amount": 7}, "call_1")], "Done."] * 2
+    model = ScriptedModel(replies, name="sage", chunk=5)
+    with serving(models=[model], tools=[send_money], memory=False) as server:
+        thread = Thread(server, model)
+        first = thread.send("m1", "Pay 7.")
+        sent = thread.messages = thread.messages[:1]
+        assert events_in(thread.post()) == first
+        without = events_in(thread.post(runId=None))
+        assert [event["type"] for event in without] == [event["type"] for event in first]
+        assert paid == [7]
+        second = events_in(thread.post(runId="r2"))
+        assert second[0]["runId"] == "r2"
+        assert paid == [7, 7]
+        assert events_in(thread.post(runId="r2")) == second
+        assert events_in(thread.post()) == first
+        assert paid == [7, 7]
+        branches = server.get("/api/sessions/knots").json()["branches"]
+        assert [branch["message_count"] for branch in branches] == [4, 4]
+        assert thread.history()[:1] == sent
+
+
+def test_a_run_that_is_requested_again_after_its_approval_ends_once() -> None:
+    with page([ToolCall("pay", {"amount": 7}, "call_1")], "Done.") as thread:
+        first = thread.send("m1", "Pay 7.")
+        sent = thread.messages[:1]
+        assert events_in(thread.post(messages=sent)) == first
+        payload = {"approved": True}
+        resume = [{"interruptId": "call_1", "status": "resolved", "payload": payload}]
+        thread.run(resume=resume, runId="r2")
+        for run in ("r1", "r2"):
+            events = events_in(thread.post(messages=sent, runId=run))
+            ends = [event for event in events if event["type"] == "RUN_FINISHED"]
+            assert ends == [events[-1]]
+            assert ends[0]["outcome"] == {"type": "success"}
+            assert "TOOL_CALL_RESULT" in kinds(events)
+        assert len(thread.model.requests) == 2
 
 
 def test_context_of_the_page_is_in_the_prompt_of_this_run_alone() -> None:
@@ -249,6 +295,11 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
         {"messages": [user("m1", [{"type": "audio", "source": {"type": "id"}}])]},
         422,
         "A 'source' is a 'url'",
+    ),
+    "a run id that is too long": (
+        {"messages": [user("m1", "Hi")], "runId": "r" * 201},
+        422,
+        "runId",
     ),
     "an empty message": ({"messages": [user("m1", "")]}, 422, "a text or a file"),
 }

@@ -187,6 +187,106 @@ def test_a_decision_that_comes_again_is_refused_and_nothing_is_paid_twice() -> N
         assert len(shown.model.requests) == 2
 
 
+@contextmanager
+def shop(*replies: Any, **more: Any) -> Generator[tuple[Page, list[int]]]:
+    """A page whose server has a tool without approval, and what the tool has paid."""
+    paid: list[int] = []
+
+    def send_money(amount: int) -> str:
+        """Pay at once."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    model = ScriptedModel(replies, name="sage", chunk=5)
+    tools = (send_money, Tool(pay, needs_approval=True))
+    with serving(models=[model], tools=tools, memory=False, **more) as server:
+        yield Page(server, model), paid
+
+
+PAY = [ToolCall("send_money", {"amount": 7}, "call_1")]
+
+
+def test_a_message_that_is_sent_again_gets_the_same_answer_and_nothing_is_paid_twice() -> None:
+    with shop(PAY, "Done.", "You are welcome.", PAY, "Again.") as (shown, paid):
+        sent = user("m1", "Pay 7.")
+        chunks = shown.send("m1", "Pay 7.")
+        shown.messages = [sent]
+        assert chunks_in(shown.post()) == chunks
+        shown.messages = shown.history()
+        shown.send("m2", "Thanks.")
+        shown.messages = [sent]
+        assert chunks_in(shown.post()) == chunks
+        assert paid == [7]
+        assert [branch["message_count"] for branch in shown.branches()] == [6]
+        again = chunks_in(shown.post(trigger="regenerate-message"))
+        assert "".join(one.get("delta", "") for one in again) == "Again."
+        assert paid == [7, 7]
+        assert chunks_in(shown.post()) == chunks
+        assert len(shown.branches()) == 2
+
+
+def test_a_message_whose_answer_failed_after_a_tool_is_not_answered_again_unasked() -> None:
+    with shop(PAY, ModelError("The model is away.", kind="bad_request"), "Fine.") as (shown, paid):
+        chunks = shown.send("m1", "Pay 7.")
+        assert chunks[-1]["type"] == "error"
+        shown.messages = shown.messages[:1]
+        assert chunks_in(shown.post()) == chunks
+        assert paid == [7]
+
+
+def test_a_message_that_is_sent_again_after_an_approval_gets_the_answer_with_one_end() -> None:
+    with page([ToolCall("pay", {"amount": 7}, "call_1")], "Done.") as shown:
+        sent = user("m1", "Pay 7.")
+        first = shown.send("m1", "Pay 7.")
+        answered = shown.messages
+        shown.messages = [sent]
+        assert chunks_in(shown.post()) == first
+        answered[1]["parts"][0] |= {
+            "state": "approval-responded",
+            "approval": {"id": "call_1", "approved": True},
+        }
+        shown.messages = answered
+        shown.answered()
+        shown.messages = [sent]
+        chunks = chunks_in(shown.post())
+        assert kinds(chunks).count("finish") == kinds(chunks).count("start") == 1
+        assert chunks[-1] == {"type": "finish", "finishReason": "stop"}
+        assert "tool-output-available" in kinds(chunks)
+        assert "".join(one.get("delta", "") for one in chunks) == "Done."
+        assert len(shown.model.requests) == 2
+
+
+def test_a_message_that_is_sent_again_while_it_is_answered_joins_the_answer() -> None:
+    gate = Gate()
+    with serving(models=[Talker("sage", gate)], memory=False) as server:
+        body = {"id": "knots", "messages": [user("m1", "Name a knot.")]}
+        with server.http.stream("POST", "/api/chat", json=body) as answer:
+            next(line for line in answer.iter_lines() if "text-delta" in line)
+            gate.reached()
+            with server.http.stream("POST", "/api/chat", json=body) as again:
+                lines = again.iter_lines()
+                text = json.loads(next(line for line in lines if "text-delta" in line)[6:])["delta"]
+                gate.open()
+                rest = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        text += "".join(one.get("delta", "") for one in rest)
+        assert text.strip() == "You said: Name a knot."
+        assert rest[-1]["type"] == "finish"
+
+
+def test_a_message_that_was_answered_elsewhere_is_not_answered_again_unasked() -> None:
+    with page("The bowline.", "It holds.", "It slips.") as shown:
+        shown.messages = [user("m1", "Name a knot.")]
+        shown.answered()
+        path = f"/api/sessions/knots/branches/{shown.branches()[0]['id']}"
+        said = shown.server.post(f"{path}/runs", {"text": "Why?"}).json()
+        shown.server.get(said["events"])
+        shown.messages = shown.history()[:3]
+        answer = shown.post()
+        assert answer.status_code == 409
+        assert "regenerate-message" in answer.json()["error"]["message"]
+        assert len(shown.model.requests) == 2
+
+
 def test_another_answer_is_a_fork() -> None:
     with page("The bowline.", "The sheet bend.") as shown:
         shown.send("m1", "Name a knot.")

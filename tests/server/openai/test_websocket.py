@@ -198,6 +198,10 @@ WRONG = {
     "no type": ('{"model": "sage"}', "invalid_value"),
     "no model": ('{"type": "response.create", "input": "x"}', "invalid"),
     "a number as stream_id": ('{"type": "response.create", "stream_id": 1}', "invalid_value"),
+    "a stream_id of 65 characters": (
+        json.dumps({"type": "response.create", "stream_id": "x" * 65}),
+        "invalid_value",
+    ),
     "in the background": ('{"type": "response.create", "background": true}', "invalid_value"),
 }
 
@@ -209,6 +213,7 @@ def test_a_wrong_event_is_an_error_and_the_connection_goes_on(wrong: str) -> Non
         socket.connection.send(event)
         error = socket.receive()
         assert (error["type"], error["status"], error["error"]["code"]) == ("error", 400, code)
+        assert "stream_id" not in error
         assert socket.answer(input="again")[1] == "You said: again "
 
 
@@ -216,6 +221,19 @@ def test_an_event_beyond_the_size_of_a_body_closes_the_connection() -> None:
     with serving(models=[Talker("sage")], limits=Limits(body_bytes=8_000)) as server:
         with connected(server) as socket, pytest.raises(ConnectionClosed) as closed:
             socket.ask(input="x" * 9_000)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+
+
+def test_an_event_of_a_token_may_have_the_size_of_its_body_and_not_that_of_the_local_user(
+    tmp_path: Path,
+) -> None:
+    text, token = new_token(user="ann", scopes=("run",))
+    add_token(tmp_path / "tokens.json", token)
+    with serving(models=[Talker("sage")], tokens=tmp_path / "tokens.json") as server:
+        bearer = {"Authorization": f"Bearer {text}"}
+        with connected(server, **bearer) as socket, pytest.raises(ConnectionClosed) as closed:
+            socket.ask(input="x" * 1_100_000)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
 

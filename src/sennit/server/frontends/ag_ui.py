@@ -10,7 +10,7 @@ from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -75,7 +75,8 @@ class RunAgentInput(RequestModel, kw_only=True, rename="camel"):
 
     takes_unknown: ClassVar[bool] = True
     thread_id: str
-    run_id: str | None = None
+    run_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    """Names the run: a request with the id of an earlier run streams that one again."""
     messages: list[AGUIMessage]
     context: list[ContextEntry] = msgspec.field(default_factory=list[ContextEntry])
     resume: list[ResumeEntry] | None = None
@@ -137,13 +138,20 @@ def _turn(body: RunAgentInput, sender: str) -> ChatTurn:
     last = body.messages[-1] if body.messages else None
     if body.resume or last is None or last.role != "user":
         decisions = {entry.interrupt_id: _decision(entry) for entry in body.resume or ()}
-        return ChatTurn(body.thread_id, ids, None, decisions, path)
+        return ChatTurn(body.thread_id, ids, None, decisions, path, run_id=body.run_id)
     try:
         message = user_message(last.id, *_texts_and_media(last.content), sender)
     except ValidationError as error:
         at = len(body.messages) - 1
         raise HTTPError(422, "invalid", str(error), param=f"messages[{at}]") from None
-    return ChatTurn(body.thread_id, ids, message, history_path=path)
+    return ChatTurn(
+        body.thread_id,
+        ids,
+        message,
+        history_path=path,
+        asks_again=body.run_id is not None,
+        run_id=body.run_id,
+    )
 
 
 def _group_ids(messages: Sequence[AGUIMessage]) -> list[str]:

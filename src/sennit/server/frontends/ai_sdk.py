@@ -32,6 +32,7 @@ class ChatRequest(RequestModel, kw_only=True):
     id: str
     messages: list[UIMessage]
     trigger: str = "submit-message"
+    """Only "regenerate-message" asks for another answer to a message that has one."""
     model: str | None = None
     """Ours: a model of the server; without it, the first."""
 
@@ -53,9 +54,11 @@ def _turn(body: ChatRequest, sender: str) -> ChatTurn:
         decisions = {} if last is None else decisions_of(last)
         return ChatTurn(body.id, ids, None, decisions, path)
     try:
-        return ChatTurn(body.id, ids, parse_user_message(last, sender), history_path=path)
+        message = parse_user_message(last, sender)
     except ValidationError as error:
         raise HTTPError(422, "invalid", str(error), param=f"messages[{len(ids) - 1}]") from None
+    again = body.trigger == "regenerate-message"
+    return ChatTurn(body.id, ids, message, history_path=path, asks_again=again)
 
 
 @routes.get("/api/chat/{chat}", scope="read")

@@ -2,7 +2,9 @@
 
 The id of a chat is the key of a session. The server has the history: of the messages that a page
 sends, only the last one is read, and the ids of those before it tell where it belongs. A page that
-sends another message after an earlier one, or asks for another answer, gets a fork.
+sends another message after an earlier one, or asks for another answer, gets a fork. A request that
+comes again, since a client or a proxy repeats it, streams the answer that exists and runs nothing:
+each run stores the id of the message that it answers, and those that the page gave the run.
 
 A message of a page is a message of the user, or all that answers it. A user's message keeps the id
 that the page gave it; an answer has the id of its first message.
@@ -12,9 +14,10 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.errors import NotFoundError, ValidationError
@@ -38,12 +41,17 @@ from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.segments import tail_of
+from sennit.stores.records.sessions import RunRecord
+from sennit.turns.events import AnyEvent, RunEnded, RunStarted
+from sennit.turns.recovery import replay
 from sennit.turns.subscription import Subscription, has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
 
 _ID_KEY = "ui_id"
 """The key of the id that the page gave a message, in its metadata."""
 _MAX_ID_CHARS = 200
+_PAGE_NOTE = "page"
+"""The key of the message that a run answers, and of the page's ids of the run, in its notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,10 @@ class ChatTurn:
     """Decisions about tool calls: whether each is approved, and why not."""
     history_path: str = ""
     """The path where a page reads the history."""
+    asks_again: bool = False
+    """Whether a message that is answered gets another answer, unless `run_id` has run."""
+    run_id: str | None = None
+    """The id that the page gives the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +156,38 @@ async def answer(
 ) -> EventStream:
     """Run a turn and return its events; the run goes on if the page disconnects.
 
-    `encoder` gets the id of the answer that the run continues, after a decision. Raises HTTPError
-    409 if the server does not have the messages before the last one.
+    A turn that comes again gets the events of its run. `encoder` gets the id of the answer that the
+    run continues, after a decision. Raises HTTPError 409 if the server does not have the messages
+    before the last one.
     """
     request.open_stream()
     target = await to_thread(_locate, request.caller, turn)
     branch = target.branch
+    if target.repeated is not None:
+        chunks = _repeated(RunRepository(branch), target.repeated, encoder(None))
+        return _event_stream(request, chunks, headers)
     if target.decided:
         after = await to_thread(RunRepository(branch).last_seq)
-        await _decide(request, branch, target.decided)
+        await _decide(request, branch, target.decided, turn.run_id)
         return stream(request, branch, after, encoder(target.group), headers)
     if target.fork_at is not None:
         branch = await fork_history(branch, target.fork_at, system=branch.system_id)
+    note = {"message": str(target.asked), "runs": [] if turn.run_id is None else [turn.run_id]}
+    plan = replace(plan, notes={_PAGE_NOTE: note})
     started = await start_run(request, branch, plan, target.message)
     return stream(request, branch, started.after, encoder(None), headers)
 
 
 async def _decide(
-    request: HTTPRequest, branch: Branch, decided: Mapping[str, tuple[bool, str]]
+    request: HTTPRequest,
+    branch: Branch,
+    decided: Mapping[str, tuple[bool, str]],
+    run_id: str | None,
 ) -> None:
     """Approve or deny calls that wait, and resume the run when none waits any more."""
     plan = await plan_resume(request, branch, RunRequest())
+    if run_id is not None and (note := plan.notes.get(_PAGE_NOTE)) is not None:
+        plan = replace(plan, notes={_PAGE_NOTE: {**note, "runs": [*note["runs"], run_id]}})
     conversation = await plan.conversation(branch)
     for call_id, (approved, reason) in decided.items():
         if approved:
@@ -184,16 +207,52 @@ def stream(
 ) -> EventStream:
     """Return the events of a branch after a number, until its run has ended."""
     chunks = _chunks(Subscription(RunRepository(branch), after), encoder)
-    server = request.server
-    return EventStream(chunks, request.limits, headers, open_streams=server.streams)
+    return _event_stream(request, chunks, headers)
+
+
+def _event_stream(
+    request: HTTPRequest, chunks: AsyncGenerator[bytes], headers: Mapping[str, str]
+) -> EventStream:
+    return EventStream(chunks, request.limits, headers, open_streams=request.server.streams)
 
 
 async def _chunks(subscription: Subscription, encoder: PageStream) -> AsyncGenerator[bytes]:
     async with subscription:
         while events := await subscription.batch():
-            if chunk := b"".join(map(encoder.encode, events)):
+            if chunk := b"".join(map(encoder.encode, _as_one_run(events))):
                 yield chunk
     yield encoder.end
+
+
+async def _repeated(
+    runs: RunRepository, run: RunRecord, encoder: PageStream
+) -> AsyncGenerator[bytes]:
+    """Yield the events of a run from its beginning, live if it is active."""
+    if await to_thread(_is_active, runs, run):
+        async for chunk in _chunks(Subscription(runs, loads(run.body)["after"]), encoder):
+            yield chunk
+        return
+    for event in _as_one_run(await to_thread(replay, runs, run.id)):
+        yield encoder.encode(event)
+    yield encoder.end
+
+
+def _is_active(runs: RunRepository, run: RunRecord) -> bool:
+    last = runs.last()
+    return last is not None and last.id == run.id and has_active_run(runs)
+
+
+def _as_one_run(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+    """Return the events of a run with one end at most: it may have waited for approval before."""
+    ends = [event for event in events if isinstance(event, RunEnded)]
+    if not ends or ends == [*events[-1:]]:
+        return events
+    rest = [event for event in events if not isinstance(event, RunEnded)]
+    is_resumed = any(
+        isinstance(event, RunStarted) and event.resumed and event.seq > ends[-1].seq
+        for event in rest
+    )
+    return rest if is_resumed else [*rest, ends[-1]]
 
 
 async def follow(
@@ -264,6 +323,10 @@ class _Target(NamedTuple):
     """Decisions about tool calls that wait, by call id."""
     group: str | None = None
     """The id of the answer that they belong to."""
+    asked: UUID | None = None
+    """The message that is answered, unless calls are decided."""
+    repeated: RunRecord | None = None
+    """The run that has answered, or answers, if the request came again."""
 
 
 def _locate(caller: Caller, turn: ChatTurn) -> _Target:
@@ -286,12 +349,43 @@ def _locate(caller: Caller, turn: ChatTurn) -> _Target:
         return _decided(branch, groups[count - 1], turn.decisions)
     if message is None or count < len(ids) - 1:
         raise _unknown_message(turn, count)
-    if match.has_message:  # another answer to it
-        return _Target(branch, fork_at=None if count == len(groups) else groups[count - 1].end)
+    if match.has_message:
+        return _repetition(turn, match) or _another_answer(turn, match)
     before = len(ids) - 1  # a page that changes a message keeps its id
     if before == len(groups):
-        return _Target(branch, message)
-    return _Target(branch, message, groups[before - 1].end if before else 0)
+        return _Target(branch, message, asked=message.id)
+    return _Target(branch, message, groups[before - 1].end if before else 0, asked=message.id)
+
+
+def _repetition(turn: ChatTurn, match: _Match) -> _Target | None:
+    """Return the run that a request has started before; None if it asks for a new one."""
+    asked = str(match.asked.id)
+    if match.is_at_end and not turn.asks_again and not has_active_run(RunRepository(match.branch)):
+        return None  # nothing has answered
+    others = [branch for branch in list(match.branch.session.branches) if branch != match.branch]
+    for branch in (match.branch, *others):
+        for run in RunRepository(branch).runs():
+            note = loads(run.body).get(_PAGE_NOTE)
+            if note is None or note["message"] != asked:
+                continue
+            if not turn.asks_again or turn.run_id in note["runs"]:
+                return _Target(branch, repeated=run)
+    return None
+
+
+def _another_answer(turn: ChatTurn, match: _Match) -> _Target:
+    """Return where a message that the branch has is answered; raise HTTPError 409 if it is."""
+    branch, asked = match.branch, match.asked.id
+    if match.is_at_end:
+        return _Target(branch, asked=asked)
+    if turn.asks_again:
+        return _Target(branch, fork_at=match.groups[match.known - 1].end, asked=asked)
+    message = (
+        f"The message {turn.ids[-1][:100]!r} has an answer; read it from "
+        f"{turn.history_path[:200]}, or ask for another one with the trigger "
+        "'regenerate-message' (AI SDK) or a new 'runId' (AG-UI)."
+    )
+    raise HTTPError(409, "answered", message, param="messages")
 
 
 def _unknown_message(turn: ChatTurn, at: int) -> HTTPError:
@@ -313,6 +407,11 @@ class _Match(NamedTuple):
     """Whether the branch has no more."""
     branch: Branch
     groups: list[Group]
+
+    @property
+    def asked(self) -> Message:
+        """The last of these messages."""
+        return self.groups[self.known - 1].messages[0]
 
 
 def _best(session: Session, ids: Sequence[str], message: Message | None) -> _Match:

@@ -33,9 +33,11 @@ PATH = "/v1/responses"
 MAX_PENDING = 64
 """The maximum number of responses that a connection generates, or has waiting, at once."""
 
+_MAX_STREAM_ID_CHARS = 64  # it is repeated in each event
 _MAX_REMEMBERED = 16  # responses of a connection that are not stored
 _FORWARDED_HEADERS = (b"host", b"origin", b"sec-fetch-site", b"authorization", b"x-api-key")
-_GONE, _FAILED = 1008, 1011  # close codes: the token was revoked; a response was cut off
+# Close codes: the token was revoked; an event is too large; a response was cut off.
+_GONE, _TOO_LARGE, _FAILED = 1008, 1009, 1011
 _ENDS = {b"response.completed", b"response.incomplete", b"response.failed"}
 _Fields = dict[str, msgspec.Raw]
 
@@ -76,7 +78,12 @@ class _Connection:
         share.attach(self)
         try:
             while (message := await self._receive())["type"] != "websocket.disconnect":
-                self._begin(message.get("text") or message.get("bytes") or b"")
+                data: str | bytes = message.get("text") or message.get("bytes") or b""
+                data = data.encode() if isinstance(data, str) else data
+                if len(data) > share.caller.limits.body_bytes:
+                    await self._close(_TOO_LARGE, "An event is larger than a body may be.")
+                    return
+                self._begin(data)
         finally:
             self._gone.set()
             await gather(*self._tasks, return_exceptions=True)
@@ -85,7 +92,7 @@ class _Connection:
         """Close the connection: its token was revoked or changed."""
         self._spawn(self._close(_GONE, "The token was revoked or changed."))
 
-    def _begin(self, data: str | bytes) -> None:
+    def _begin(self, data: bytes) -> None:
         """Start to answer an event of the client."""
         if len(self._tasks) >= MAX_PENDING:
             message = f"A connection may have {MAX_PENDING} responses at once; wait for some."
@@ -102,12 +109,12 @@ class _Connection:
         with suppress(OSError):
             await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
-    async def _handle(self, data: str | bytes) -> None:
+    async def _handle(self, data: bytes) -> None:
         lane: str | None = None
         try:
-            fields = decode_json(data.encode() if isinstance(data, str) else data, _Fields, 400)
+            fields = decode_json(data, _Fields, 400)
             kind = _text(fields, "type")
-            lane = _text(fields, "stream_id")
+            lane = _stream_id(fields)
             if kind == "response.steer":
                 await self._refuse_steering(fields)
                 return
@@ -273,6 +280,16 @@ def _text(fields: _Fields, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise bad_param(name, f"{name!r} must be a text.")
     return value
+
+
+def _stream_id(fields: _Fields) -> str | None:
+    lane = _text(fields, "stream_id")
+    if lane is not None and len(lane) > _MAX_STREAM_ID_CHARS:
+        message = (
+            f"'stream_id' may have at most {_MAX_STREAM_ID_CHARS} characters, got {len(lane):,}."
+        )
+        raise bad_param("stream_id", message)
+    return lane
 
 
 def _items(fields: _Fields) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
@@ -37,6 +37,8 @@ from sennit.turns.subscription import Subscription
 
 routes: Final = Routes()
 
+KEPT_NOTES = ("page",)
+"""Notes of a run that it keeps when it is resumed."""
 _RETRY_FIELD = b"retry: 1000\n\n"
 
 
@@ -178,6 +180,8 @@ class RunPlan:
     params: dict[str, Any]
     options: SessionOptions | None
     streaming: StreamingOptions | None
+    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else the run stores, under the keys of `KEPT_NOTES`."""
 
     async def conversation(self, branch: Branch) -> ConversationSession:
         """Return the conversation of a branch with this model and these tools.
@@ -187,7 +191,8 @@ class RunPlan:
         request = Request.of(
             branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
         )
-        return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
+        notes = {**run_notes(self.params, self.memory), **self.notes}
+        return ConversationSession(replace(request, notes=notes))
 
 
 def plan_run(request: HTTPRequest, body: RunRequest) -> RunPlan:
@@ -430,4 +435,5 @@ async def plan_resume(request: HTTPRequest, branch: Branch, body: RunRequest) ->
     if body.memory is UNSET and (memory := notes.get("memory")):
         other = memory["other_sessions"]
         body = msgspec.structs.replace(body, memory=memory["recalled"], other_sessions=other)
-    return plan_run(request, body)
+    kept = {name: notes[name] for name in KEPT_NOTES if name in notes}
+    return replace(plan_run(request, body), notes=kept)
