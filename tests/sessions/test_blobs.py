@@ -341,6 +341,18 @@ def test_closing_a_client_collects_what_was_uploaded_a_day_ago_and_never_named(
         assert client._store.blob_bytes(client._owner) == len(PNG)
 
 
+def test_forgetting_a_user_erases_what_was_uploaded_and_never_named(address: str) -> None:
+    with sennit.open(address, user="ada") as ada, sennit.open(address, user="bob") as bob:
+        for client in (ada, bob):
+            client.session("chat").add_message(picture())
+            client.session("chat").put_blob(b"never named", "text/plain")
+        ada.forget(user="ada")
+        assert ada._store.blob_bytes(ada._owner) == 0
+        assert bob._store.blob_bytes(bob._owner) == len(PNG) + len(b"never named")
+    if Path(address).exists():
+        assert Path(address).read_bytes().count(b"never named") == 1
+
+
 def test_a_picture_does_not_change_the_prompt_from_turn_to_turn(client: Client) -> None:
     session = client.session("chat")
     talk = session.conversation(model=ScriptedModel(["a cat", "a dog"], name="eye"))

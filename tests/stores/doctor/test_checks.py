@@ -22,6 +22,7 @@ from sennit import (
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor.checks import examine
+from sennit.stores.records.blobs import blob_reference
 from sennit.stores.records.sessions import AddMessages, MessageRecord, PutStarts
 from tests.run_fixtures import note_something
 from tests.stores.corrupted_stores import (
@@ -433,6 +434,22 @@ def test_a_blob_whose_bytes_have_changed_is_found(client: Client, harm: Harm) ->
         [found] = client.doctor()
         assert (found.kind, found.rows, found.repairable) == ("blobs", (name,), False)
         assert "restore a backup" in found.said
+
+
+def test_storing_the_same_bytes_again_repairs_a_damaged_blob(client: Client, harm: Harm) -> None:
+    show_picture(client)
+    session = client.session("chat")
+    for store in (
+        lambda: session.put_blob(PICTURE, "image/png"),
+        lambda: session.add_message("user", [ImagePart(PICTURE)]),
+    ):
+        harm("DELETE FROM blob_chunks WHERE pos = 1")
+        assert client.doctor()
+        store()
+        assert client.doctor() == []
+        assert b"".join(session.open_blob(blob_reference(sha256(PICTURE).digest()))) == PICTURE
+    client.forget(session="chat")
+    assert counted(harm, "blobs", "blob_chunks", "blob_refs") == [0, 0, 0]
 
 
 def test_a_blob_that_is_missing_is_found_and_its_notes_and_pieces_are_dropped(

@@ -213,6 +213,7 @@ def forget_user(scope: MemoryScope, delete: Callable[[UUID], bool]) -> ForgetRes
     scope.store.change_files([RemoveFile(file.owner, file.id) for file in own])
     deleted = sum(delete(session) for session in all_sessions(scope.store, scope.user))
     touched += forget_derived(scope, None)  # a commit may have ended meanwhile; no more can
+    scope.store.collect_blobs(clock.now_us() + 1, scope.user)
     scope.store.scrub()
     return ForgetResult(deleted, _count([*touched, *own]))
 

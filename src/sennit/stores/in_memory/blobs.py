@@ -34,11 +34,23 @@ class BlobDict:
     def _of(self, owner: Owner) -> dict[bytes, _Blob]:
         return self._blobs.get(owner, {})
 
-    def put(self, owner: Owner, data: bytes, hasher: BlobHasher, media_type: str) -> BlobRecord:
-        """Store bytes that a hasher has seen, unless they are there; return the blob."""
+    def put(
+        self,
+        owner: Owner,
+        data: bytes,
+        hasher: BlobHasher,
+        media_type: str,
+        *,
+        is_named_next: bool,
+    ) -> BlobRecord:
+        """Store bytes that a hasher has seen, unless they are there; return the blob.
+
+        One that messages name goes with the last of them, unless the next write names it too.
+        """
         stored = self._of(owner).get(hasher.hash)
         if stored is not None:
-            stored.unused = clock.now_us()
+            if is_named_next or stored.unused is not None:
+                stored.unused = clock.now_us()
             return stored.record
         hasher.check_quota()
         record = BlobRecord(hasher.hash, media_type, len(data))
@@ -75,10 +87,14 @@ class BlobDict:
             elif blob.unused is None:
                 blob.unused = 0
 
-    def collect(self, before: int, named_by: Callable[[Owner], Container[bytes]]) -> int:
-        """Erase unused blobs that no message of their owner names."""
+    def collect(
+        self, before: int, only: Owner | None, named_by: Callable[[Owner], Container[bytes]]
+    ) -> int:
+        """Erase unused blobs, of all owners or one, that no message of their owner names."""
         total = 0
         for owner, blobs in self._blobs.items():
+            if only not in (None, owner):
+                continue
             candidates = [
                 hash
                 for hash, blob in blobs.items()

@@ -504,11 +504,11 @@ class MemoryStore(Closing):
         chunks: Iterable[bytes],
         media_type: str,
         limits: BlobLimits,
-        hash: bytes | None = None,  # noqa: ARG002
+        hash: bytes | None = None,
     ) -> BlobRecord:
         data, hasher = received(chunks, limits, self.blob_bytes(owner))
         with self._locked():
-            return self._blobs.put(owner, data, hasher, media_type)
+            return self._blobs.put(owner, data, hasher, media_type, is_named_next=hash is not None)
 
     def find_blob(self, owner: Owner, hash: bytes) -> BlobRecord | None:
         with self._locked():
@@ -522,13 +522,13 @@ class MemoryStore(Closing):
         with self._locked():
             return self._blobs.used(owner)
 
-    def collect_blobs(self, before: int) -> int:
+    def collect_blobs(self, before: int, owner: Owner | None = None) -> int:
         def named_by(owner: Owner) -> set[bytes]:
             sessions = self._sessions_of(owner).values()
             return {hash for state in sessions for hash in _named(state.messages.values())}
 
         with self._locked():
-            return self._blobs.collect(before, named_by)
+            return self._blobs.collect(before, owner, named_by)
 
     def has_workers(self) -> bool:
         """Return False: the process that opens a commit finishes it."""
@@ -603,7 +603,7 @@ class MemoryStore(Closing):
 
 def _named(messages: Iterable[MessageRecord]) -> list[bytes]:
     """Return the hashes of the blobs that messages name."""
-    return [hash for message in messages for hash in hashes_in(message.body)]
+    return [hash for message in messages for hash in hashes_in(message)]
 
 
 def _removed(owner: Owner, state: InMemorySession, before: int) -> list[RemovedMessage]:

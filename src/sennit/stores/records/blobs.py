@@ -2,13 +2,13 @@
 
 A blob has the SHA-256 of its bytes as its key, so that storing the same bytes again stores nothing.
 A message names a blob by its reference, `sennit-blob:sha256:` and the hash in hexadecimal digits,
-anywhere in its body. The blob is written first, in a transaction of its own, so no crash leaves a
-message without its blob; a blob that no message names is collected after BLOB_GRACE_US.
+where its content has an address; in a text it is text. The blob is written first, in a transaction
+of its own, so no crash leaves a message without its blob; a blob that no message names is collected
+after BLOB_GRACE_US.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,8 @@ from typing import Final, Protocol
 import msgspec
 
 from sennit.errors import NotFoundError, StoreError, ValidationError
-from sennit.messages.blob_reference import BLOB_PREFIX
+from sennit.messages.blob_reference import BLOB_PREFIX, named_blobs
+from sennit.messages.message import Message
 from sennit.stores.records.sessions import MessageRecord, Owner
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -26,7 +27,6 @@ BLOB_GRACE_US: Final = 24 * 3_600_000_000
 """How long a blob stays that no message has named yet."""
 _READ_BYTES: Final = 4 * CHUNK_BYTES
 _MARK: Final = BLOB_PREFIX.encode()
-_REFERENCE: Final = re.compile(_MARK + rb"([0-9a-f]{64})(?![0-9a-f])")
 
 
 class BlobRecord(msgspec.Struct, frozen=True, gc=False):
@@ -72,8 +72,10 @@ class BlobStore(Protocol):
     ) -> BlobRecord:
         """Store bytes as they come, unless the owner has the same already; return the blob.
 
-        With their `hash`, if it is known, bytes that are there are not read again. Nothing is
-        stored if `chunks` raises. Raises ValidationError for a blob beyond the limits.
+        Damaged bytes of a stored blob are replaced. With their `hash`, if it is known, bytes that
+        are there are not read again, and the next write names the blob: it stays until then also
+        if a message that named it is erased. Nothing is stored if `chunks` raises. Raises
+        ValidationError for a blob beyond the limits.
         """
         ...
 
@@ -92,8 +94,8 @@ class BlobStore(Protocol):
         """Return the size of all blobs of an owner."""
         ...
 
-    def collect_blobs(self, before: int) -> int:
-        """Erase blobs of all owners that no message names; return their number.
+    def collect_blobs(self, before: int, owner: Owner | None = None) -> int:
+        """Erase blobs that no message names, of all owners or one; return their number.
 
         A blob whose last message was erased goes at once, one that was never named if it was
         stored before that time.
@@ -101,11 +103,11 @@ class BlobStore(Protocol):
         ...
 
 
-def hashes_in(body: bytes) -> list[bytes]:
-    """Return the hashes of the blobs that a body names, each once."""
-    if _MARK not in body:
-        return []
-    return [bytes.fromhex(found.decode()) for found in dict.fromkeys(_REFERENCE.findall(body))]
+def hashes_in(message: MessageRecord) -> tuple[bytes, ...]:
+    """Return the hashes of the blobs that a message names, each once; a text names none."""
+    if _MARK not in message.body:
+        return ()
+    return named_blobs([Message.from_stored(message.id, message.created, message.body)])
 
 
 def names_blobs(messages: Iterable[MessageRecord]) -> bool:

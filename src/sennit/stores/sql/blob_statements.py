@@ -28,7 +28,12 @@ ADD_CHUNK: Final = Sql(
 CHUNKS: Final = Sql("""
     SELECT bytes, checksum FROM sennit.blob_chunks
     WHERE owner = %s AND blob = %s AND pos >= %s AND pos < %s ORDER BY pos""")
-TOUCH: Final = Sql("UPDATE sennit.blobs SET unused = %s WHERE owner = %s AND no = %s")
+TOUCH: Final = Sql("""
+    UPDATE sennit.blobs SET unused = %s WHERE owner = %s AND no = %s AND hash IS NOT NULL""")
+# Two clients that store the same bytes at once end one after the other.
+LOCK_HASH: Final = Sql(
+    "SELECT pg_advisory_xact_lock(%s, hashtext(encode(%b, 'hex')))", "SELECT ?, ? LIMIT 0"
+)
 
 # Locked, so that they are not collected before the message that names them is there.
 NAMED: Final = Sql(
@@ -46,6 +51,7 @@ ADD_REFERENCE: Final = Sql("""
 SET_USED: Final = Sql("""
     UPDATE sennit.blobs SET unused = NULL
     WHERE owner = %s AND no = ANY (%s) AND unused IS NOT NULL""")
+MOVE_REFERENCES: Final = Sql("UPDATE sennit.blob_refs SET blob = %s WHERE owner = %s AND blob = %s")
 DELETE_REFERENCES: Final = Sql("""
     DELETE FROM sennit.blob_refs WHERE owner = %s AND session = %s AND message = ANY (%s)""")
 
@@ -53,13 +59,16 @@ DELETE_REFERENCES: Final = Sql("""
 UNUSED: Final = Sql(
     """
     SELECT no, hash FROM sennit.blobs
-    WHERE unused < %s AND (unused > 0 OR hash IS NOT NULL)
+    WHERE unused < %s AND (unused > 0 OR hash IS NOT NULL) AND owner = coalesce(%s::integer, owner)
     ORDER BY unused LIMIT %s FOR UPDATE SKIP LOCKED""",
     """
-    SELECT no, hash FROM blobs WHERE unused < ? AND (unused > 0 OR hash IS NOT NULL)
+    SELECT no, hash FROM blobs
+    WHERE unused < ? AND (unused > 0 OR hash IS NOT NULL) AND owner = coalesce(?, owner)
     ORDER BY unused LIMIT ?""",
 )
-HAS_UNUSED: Final = Sql("SELECT 1 FROM sennit.blobs WHERE unused < %s LIMIT 1")
+HAS_UNUSED: Final = Sql("""
+    SELECT 1 FROM sennit.blobs
+    WHERE unused < %s AND owner = coalesce(%s::integer, owner) LIMIT 1""")
 STILL_NAMED: Final = Sql("""
     SELECT b.no FROM sennit.blobs b WHERE b.no = ANY (%s) AND EXISTS (
         SELECT 1 FROM sennit.blob_refs r WHERE r.owner = b.owner AND r.blob = b.no)""")

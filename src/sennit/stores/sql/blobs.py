@@ -15,7 +15,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from sennit import clock
-from sennit.errors import SennitError
+from sennit.errors import SennitError, StoreError
 from sennit.stores.records.blobs import (
     CHUNK_BYTES,
     BlobHasher,
@@ -53,15 +53,23 @@ class BlobTable:
         """Return the size of all blobs."""
         return self._connection.rows(sql.USED, self._owner)[0][0]
 
-    def touch(self, hash: bytes) -> BlobRecord | None:
-        """Keep a blob from being collected for a while; return it, or None."""
+    def lock(self, hash: bytes) -> None:
+        """Wait for another client that is storing the same bytes, until its transaction ends."""
+        self._connection.rows(sql.LOCK_HASH, self._owner, hash)
+
+    def touch(self, hash: bytes, *, is_named_next: bool) -> BlobRecord | None:
+        """Keep a blob from being collected for a while; return it, or None.
+
+        One that messages name goes with the last of them, unless the next write names it too.
+        """
         rows = self._connection.rows(sql.FIND, self._owner, hash)
         if not rows:
             return None
         number, media_type, size, unused = rows[0]
         now = clock.now_us()
-        if unused is None or unused < now - _TOUCH_INTERVAL_US:
-            self._connection.run(sql.TOUCH, now, self._owner, number)
+        must_touch = is_named_next if unused is None else unused < now - _TOUCH_INTERVAL_US
+        if must_touch and not self._connection.run(sql.TOUCH, now, self._owner, number):
+            return None  # it was collected meanwhile
         return BlobRecord(hash, media_type, size)
 
     def add_chunks(
@@ -89,6 +97,25 @@ class BlobTable:
         if not self._connection.run(sql.COMPLETE_UPLOAD, *values, self._owner, upload):
             raise interrupted_upload()
 
+    def replace(self, upload: int, record: BlobRecord) -> None:
+        """Make a complete upload the blob in the place of a damaged one with the same hash."""
+        rows = self._connection.rows(sql.FIND, self._owner, record.hash)
+        self.doom([row[0] for row in rows])
+        self.complete(upload, record)
+        for number, *_ in rows:
+            if self._connection.run(sql.MOVE_REFERENCES, upload, self._owner, number):
+                self._connection.run(sql.SET_USED, self._owner, [upload])
+
+    def is_damaged(self, hash: bytes) -> bool:
+        """Return whether there is such a blob and its bytes are not what was written."""
+        blob = self.find(hash)
+        try:
+            for _ in self.chunks(blob) if blob is not None else ():
+                pass
+        except StoreError:
+            return True
+        return False
+
     def read(self, hash: bytes, offset: int, length: int) -> bytes:
         """Return bytes of a blob; raises NotFoundError, StoreError."""
         rows = self._connection.rows(sql.FIND, self._owner, hash)
@@ -112,9 +139,9 @@ class BlobTable:
         for offset in range(0, blob.size, _BATCH_CHUNKS * CHUNK_BYTES):
             yield self.read(blob.hash, offset, _BATCH_CHUNKS * CHUNK_BYTES)
 
-    def doom(self, upload: int) -> None:
-        """Mark an upload that has failed for erasure."""
-        self._connection.run(sql.DOOM, [upload])
+    def doom(self, numbers: Sequence[int]) -> None:
+        """Mark uploads that have failed, or blobs, for erasure."""
+        self._connection.run(sql.DOOM, list(numbers))
 
     def all(self) -> Iterator[BlobRecord]:
         """Yield all blobs."""
@@ -131,7 +158,7 @@ class BlobTable:
 
     def refer(self, session: int, messages: Iterable[tuple[int, MessageRecord]]) -> None:
         """Note which blobs new messages name."""
-        hashes = {number: hashes_in(message.body) for number, message in messages}
+        hashes = {number: hashes_in(message) for number, message in messages}
         blobs = self._named(list({hash for named in hashes.values() for hash in named}))
         self._connection.run_many(
             sql.ADD_REFERENCE,
@@ -175,10 +202,11 @@ class SqlBlobs(ABC):
         hash: bytes | None = None,
     ) -> BlobRecord:
         """Store bytes as they come, unless the owner has the same already; return the blob."""
-        if hash is not None and self.find_blob(owner, hash) is not None:
+        if hash is not None and self._is_intact(owner, hash):
             number = self._ensure_owner_number(owner)
             stored = self._change_blobs(
-                lambda connection: BlobTable(connection, number).touch(hash), durable=True
+                lambda connection: BlobTable(connection, number).touch(hash, is_named_next=True),
+                durable=True,
             )
             if stored is not None:
                 return stored
@@ -194,7 +222,9 @@ class SqlBlobs(ABC):
                     batch.clear()
                 batch.append(chunk)
             record = BlobRecord(hasher.hash, media_type, hasher.size)
-            return self._finish_blob(number, upload, position, batch, record, hasher)
+            return self._finish_blob(
+                number, upload, position, batch, record, hasher, is_named_next=hash is not None
+            )
         except BaseException:
             if upload is not None:
                 with suppress(SennitError):  # it will be collected
@@ -219,30 +249,45 @@ class SqlBlobs(ABC):
         batch: Sequence[bytes],
         record: BlobRecord,
         hasher: BlobHasher,
+        *,
+        is_named_next: bool,
     ) -> BlobRecord:
-        """Store the last chunks, unless the bytes are there already."""
+        """Store the last chunks, unless the bytes are there already and undamaged."""
+        is_damaged = self._read(
+            lambda connection: BlobTable(connection, owner).is_damaged(record.hash)
+        )
 
         def finish(connection: SqlConnection) -> BlobRecord:
             table = BlobTable(connection, owner)
-            if (stored := table.touch(record.hash)) is not None:
+            table.lock(record.hash)
+            stored = table.touch(record.hash, is_named_next=is_named_next)
+            if stored is not None and not is_damaged:
                 if upload is not None:
-                    table.doom(upload)
+                    table.doom([upload])
                 return stored
             hasher.check_quota()
-            number = table.add_chunks(upload, position, batch, record.size)
-            table.complete(number, record)
+            table.replace(table.add_chunks(upload, position, batch, record.size), record)
             return record
 
         stored = self._change_blobs(finish, durable=True)
-        if upload is not None and stored is not record:
+        if is_damaged or (upload is not None and stored is not record):
             self._erase_doomed()
         return stored
 
     def _doom(self, owner: int, upload: int) -> None:
         self._change_blobs(
-            lambda connection: BlobTable(connection, owner).doom(upload), durable=False
+            lambda connection: BlobTable(connection, owner).doom([upload]), durable=False
         )
         self._erase_doomed()
+
+    def _is_intact(self, owner: Owner, hash: bytes) -> bool:
+        """Return whether there is such a blob, with the bytes that were written."""
+
+        def check(connection: SqlConnection) -> bool:
+            table = self._blobs(connection, owner)
+            return table.find(hash) is not None and not table.is_damaged(hash)
+
+        return self._read(check)
 
     def find_blob(self, owner: Owner, hash: bytes) -> BlobRecord | None:
         """Return the owner's blob with that hash, or None."""
@@ -261,20 +306,26 @@ class SqlBlobs(ABC):
     def _blobs(self, connection: SqlConnection, owner: Owner) -> BlobTable:
         return BlobTable(connection, self._number(connection, owner))
 
-    def collect_blobs(self, before: int) -> int:
-        """Erase blobs of all owners that no message names; return their number."""
+    def collect_blobs(self, before: int, owner: Owner | None = None) -> int:
+        """Erase blobs that no message names, of all owners or one; return their number."""
+
+        def find(connection: SqlConnection) -> tuple[int | None, bool]:
+            number = None if owner is None else self._number(connection, owner)
+            return number, bool(connection.rows(sql.HAS_UNUSED, before, number))
+
+        number, has_unused = self._read(find)
         total = 0
-        if self._read(lambda connection: connection.rows(sql.HAS_UNUSED, before)):
-            while (checked := self._collect_some(before))[0]:
+        if has_unused:
+            while (checked := self._collect_some(before, number))[0]:
                 total += checked[1]
             self._erase_doomed()
         return total
 
-    def _collect_some(self, before: int) -> tuple[int, int]:
+    def _collect_some(self, before: int, owner: int | None) -> tuple[int, int]:
         """Check some blobs; return how many, and how many are no longer."""
 
         def collect(connection: SqlConnection) -> tuple[int, int]:
-            rows = connection.rows(sql.UNUSED, before, _BLOBS_PER_COLLECTION)
+            rows = connection.rows(sql.UNUSED, before, owner, _BLOBS_PER_COLLECTION)
             candidates = dict(rows)
             # A statement of its own: it sees the messages of those whose lock was waited for.
             named = [row[0] for row in connection.rows(sql.STILL_NAMED, list(candidates))]

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, closing
 
 from sennit import clock
 from sennit.stores.records.blobs import BLOB_GRACE_US
+from sennit.stores.records.sessions import Owner
 from sennit.stores.sqlite import erase_statements as sql
 from sennit.stores.sqlite import secure_delete
 from sennit.stores.sqlite.search_rows import few, index_words
@@ -52,7 +53,7 @@ class SQLiteErasing(ABC):
     def _unsynced_transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
 
     @abstractmethod
-    def collect_blobs(self, before: int) -> int: ...
+    def collect_blobs(self, before: int, owner: Owner | None = None) -> int: ...
 
     @abstractmethod
     def _truncate_wal(self) -> None: ...

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from threading import Barrier
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, ValidationError
+from sennit.ids import new_id
+from sennit.messages.codec import dumps
 from sennit.stores.records.blobs import (
     BLOB_GRACE_US,
     CHUNK_BYTES,
@@ -53,10 +57,16 @@ def _has(s: Scenario, data: bytes, owner: Owner = OWNER) -> bool:
 def _name(s: Scenario, data: bytes, name: str = "main") -> UUID:
     """Append a message that names a blob."""
     hash = sha256(data).digest()
-    record: MessageRecord = message(f"see {blob_reference(hash)}?type=text/plain")
+    record = _picture(blob_reference(hash))
     branch = s.stored(name).id
     s.write(RequireBlobs((hash,)), AddMessages((record,)), Append(branch, (record.id,)))
     return record.id
+
+
+def _picture(url: str) -> MessageRecord:
+    content = {"instruction": "see", "images": [url]}
+    body = dumps({"type": "instruction", "content": content})
+    return MessageRecord(new_id(), NOON, body)
 
 
 def a_blob_is_stored_and_read_in_pieces(s: Scenario) -> None:
@@ -130,6 +140,49 @@ def a_blob_that_a_message_names_goes_with_the_last_one(s: Scenario) -> None:
     s.write(RemoveMessages((second,)))
     s.store.scrub()
     same(_has(s, _LARGE), False, "Whether the blob is there without a message")
+
+
+def a_named_blob_that_is_stored_again_goes_with_its_last_message(s: Scenario) -> None:
+    _put(s, _LARGE)
+    s.branch("main", "a")
+    named = _name(s, _LARGE)
+    _put(s, _LARGE)
+    s.write(RemoveMessages((named,)))
+    s.store.scrub()
+    same(_has(s, _LARGE), False, "Whether the blob is there without a message")
+
+
+def a_text_that_quotes_a_reference_keeps_no_blob(s: Scenario) -> None:
+    reference = blob_reference(_put(s, _LARGE).hash)
+    s.branch("main", "a")
+    named, quoting = _name(s, _LARGE), message(f"see {reference}")
+    s.write(AddMessages((quoting,)), Append(s.stored("main").id, (quoting.id,)))
+    s.write(RemoveMessages((named,)))
+    s.store.scrub()
+    same(_has(s, _LARGE), False, "Whether the blob is there without a message")
+
+
+def the_blobs_of_one_owner_are_collected_alone(s: Scenario) -> None:
+    _put(s, b"mine")
+    _put(s, b"theirs", STRANGER)
+    same(s.store.collect_blobs(_FAR, OWNER), 1, "Blobs collected")
+    same(_has(s, b"mine"), False, "Whether the blob of the owner is there")
+    same(_has(s, b"theirs", STRANGER), True, "Whether the blob of the other owner is there")
+
+
+def the_same_bytes_from_many_threads_are_stored_once(s: Scenario) -> None:
+    for size in (10, len(_LARGE)):
+        data, threads = _LARGE[:size], 4
+        start = Barrier(threads)
+
+        def put(data: bytes = data, start: Barrier = start) -> BlobRecord:
+            start.wait()
+            return _put(s, data)
+
+        with ThreadPoolExecutor(threads) as pool:
+            records = [future.result() for future in [pool.submit(put) for _ in range(threads)]]
+        same(set(records), {BlobRecord(sha256(data).digest(), "text/plain", size)}, "The blobs")
+    same(s.store.blob_bytes(OWNER), 10 + len(_LARGE), "The bytes that are stored")
 
 
 def a_deleted_session_takes_its_blobs_along(s: Scenario) -> None:
