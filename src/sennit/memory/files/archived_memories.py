@@ -3,24 +3,31 @@
 The text, validity and evidence of each version are taken along, so that an imported memory can be
 explained, and is erased with the session it came from. An archive says of which agent a memory is,
 but not of which user: memories become those of the importing user. It never changes a memory that
-is stored: one that has grown gets the missing versions, and one that differs is left as it is.
+is stored: one that has grown gets the missing versions where it is now, and one that differs is
+left as it is.
 
-Lines are untrusted: paths, categories, texts and times are checked as those of a folder from disk,
-and everything is checked before anything is written, in one transaction.
+Lines are untrusted: paths, categories, texts, times and what is known of a version are checked as
+those of a folder from disk, and everything is checked before anything is written, the sessions of
+the archive included. Memories are written in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
+from sennit import clock
 from sennit.errors import ArchiveError, SennitError, ValidationError, short_repr
 from sennit.memory.commit.profile import FactSource, load_facts
+from sennit.memory.extraction.english.clauses import is_injection
+from sennit.memory.extraction.utterances import sentences
+from sennit.memory.files.resources import validate_metadata
 from sennit.memory.files.stored_files import MAX_TEXT_BYTES
-from sennit.memory.scope import MEMORIES, MemoryScope, category_at
+from sennit.memory.scope import MEMORIES, MERGED_INTO, MemoryScope, category_at
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, reader
 from sennit.messages.json_values import plain_dict, validate_text
@@ -62,8 +69,15 @@ class _Info(msgspec.Struct):
     did: str = ""
     abstract: str = ""
     joined: bool = False
-    merged_into: str = ""
+    merged_into: UUID | None = None
     stated: list[Moment] = []
+    reason: str = ""
+    document: str = ""
+    metadata: Mapping[str, str | int | float | bool] = {}
+
+
+_MAX_AHEAD = 100 * 366 * 24 * 3600 * 1_000_000
+"""The time from now, in microseconds, until which a memory may begin to hold: 100 years."""
 
 
 _parse = reader(_Line, MAX_LINE)
@@ -113,18 +127,24 @@ def read_memories(
             line = _parse(raw)
             put = _put(scope, line, sessions)
             versions = memories.setdefault(line.id, [])
-            if line.number != len(versions) + 1 or (versions and versions[0].path != put.path):
+            is_other = versions and (versions[0].owner, versions[0].path) != (put.owner, put.path)
+            if line.number != len(versions) + 1 or is_other:
                 raise ValidationError(f"Version {line.number} of {line.path!r} is not the next.")
         except (SennitError, msgspec.ValidationError) as error:
             raise ArchiveError(f"Line {number} of the memories is invalid: {error}") from error
         versions.append(put)
         uses[line.id] = line.active
+    first = [versions[0] for versions in memories.values()]
+    stored = {owner: _StoredFiles(scope, owner) for owner in {put.owner for put in first}}
+    _check_paths(first)
+    _check_merged(memories, stored)
 
     def write() -> MemoryCounts:
         new, differing = 0, 0
+        stored = {owner: _StoredFiles(scope, owner) for owner in {put.owner for put in first}}
         changes: list[FileChange] = []
         for uid, versions in memories.items():
-            missing = _missing(scope, versions)
+            missing = stored[versions[0].owner].missing(versions)
             if missing is None:
                 differing += 1
                 continue
@@ -164,14 +184,73 @@ def _put(scope: MemoryScope, line: _Line, sessions: Mapping[UUID, UUID]) -> PutF
         info=_checked_info(line.info, scope.user, sessions),
         evidence=tuple(evidence),
     )
-    return PutFile(owner, line.id, path, category, as_stored(version))
+    put = PutFile(owner, line.id, path, category, as_stored(version))
+    _check_content(put)
+    return put
+
+
+def _check_content(put: PutFile) -> None:
+    """Refuse instructions to the memory, which no commit stores, and times far in the future."""
+    facts = load_facts(put.version.info)
+    texts = [put.version.body.decode(), *(validate_text(fact.text, "text") for fact in facts)]
+    if any(is_injection(part) for text in texts for part in (text, *sentences(text))):
+        raise ValidationError(
+            f"{short_repr(put.path)} contains instructions to the memory. Remove it where the "
+            f"archive was made, or export without memories."
+        )
+    moments = (put.version.valid_from, put.version.written, *(fact.valid_from for fact in facts))
+    if max(moments) > clock.now_us() + _MAX_AHEAD:
+        raise ValidationError(f"{short_repr(put.path)} begins to hold in more than 100 years.")
+
+
+def _check_paths(memories: Iterable[PutFile]) -> None:
+    """Raise ArchiveError if two memories have one path, or one is below another."""
+    taken: set[tuple[Owner, str]] = set()
+    for put in memories:
+        if (put.owner, put.path) in taken:
+            raise ArchiveError(f"Two memories of the archive have the path {put.path!r}.")
+        taken.add((put.owner, put.path))
+    for owner, path in taken:
+        for above in _above(path):
+            if (owner, above) in taken:
+                raise ArchiveError(
+                    f"The memory {path!r} of the archive is below {above!r}, which is a memory "
+                    f"and no folder."
+                )
+
+
+def _check_merged(
+    memories: Mapping[UUID, Sequence[PutFile]], stored: Mapping[Owner, _StoredFiles]
+) -> None:
+    """Raise ArchiveError if a memory was merged into one that does not exist."""
+    for put in (put for versions in memories.values() for put in versions):
+        if MERGED_INTO not in put.version.info:
+            continue
+        target = UUID(put.version.info[MERGED_INTO])
+        known = memories[target][0].owner if target in memories else None
+        if put.owner != known and target not in stored[put.owner].by_id:
+            raise ArchiveError(
+                f"The memory {put.path!r} was merged into {target}, which is neither in the "
+                f"archive nor stored."
+            )
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders of a path, without a slash at their end."""
+    names = path.split("/")
+    return ("/".join(names[:count]) for count in range(1, len(names)))
 
 
 def _checked_info(
     info: dict[str, Any], user: Owner, sessions: Mapping[UUID, UUID]
 ) -> dict[str, Any]:
     """Return the info of a version, whose sources become messages of this user."""
-    msgspec.convert(plain_dict(info, "info"), _Info)
+    known = msgspec.convert(plain_dict(info, "info"), _Info)
+    validate_metadata(known.metadata)
+    if MERGED_INTO in info and info[MERGED_INTO] != str(known.merged_into):
+        raise ValidationError(
+            f"merged_into must be the id of a memory, got {short_repr(info[MERGED_INTO])}."
+        )
     facts = load_facts(info)
     moments = [moment for fact in facts for moment in (fact.valid_from, *fact.stated)]
     moments += [fact.valid_to for fact in facts if fact.valid_to is not None]
@@ -193,18 +272,34 @@ def _with_sources(
         )
 
     facts = [
-        msgspec.structs.replace(fact, sources=moved(fact.sources), parts=moved(fact.parts))
+        structs.replace(fact, sources=moved(fact.sources), parts=moved(fact.parts))
         for fact in load_facts(info)
     ]
     return {**info, "facts": msgspec.to_builtins(facts)}
 
 
-def _missing(scope: MemoryScope, versions: list[PutFile]) -> list[PutFile] | None:
-    """Return the versions that the store lacks; None if it has a different memory."""
-    first = versions[0]
-    stored = [as_stored(item) for item in scope.store.file_versions(first.owner, first.id)]
-    if not stored:
-        return versions if scope.store.find_file(first.owner, first.path) is None else None
-    archived = [put.version for put in versions]
-    both = min(len(stored), len(archived))
-    return versions[both:] if stored[:both] == archived[:both] else None
+class _StoredFiles:
+    """The stored files of an owner, with which the memories of an archive are compared."""
+
+    def __init__(self, scope: MemoryScope, owner: Owner) -> None:
+        self._scope = scope
+        files = scope.store.list_files(owner, "")
+        self.by_id = {file.id: file for file in files}
+        self._paths = {file.path for file in files}
+        self._folders = {above for file in files for above in _above(file.path)}
+
+    def missing(self, versions: list[PutFile]) -> list[PutFile] | None:
+        """Return the versions that the store lacks; None if it has a different memory."""
+        first = versions[0]
+        file = self.by_id.get(first.id)
+        if file is None:
+            is_free = self._paths.isdisjoint((first.path, *_above(first.path)))
+            return versions if is_free and first.path not in self._folders else None
+        stored = self._scope.store.file_versions(first.owner, first.id)
+        archived = [put.version for put in versions]
+        both = min(len(stored), len(archived))
+        if [as_stored(item) for item in stored[:both]] != archived[:both]:
+            return None
+        return [  # where it is now: it may have been moved
+            structs.replace(put, path=file.path, category=file.category) for put in versions[both:]
+        ]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from sennit import clock
@@ -458,11 +458,13 @@ class _Search:
 
     def _file_match(self, file: FileRecord, parts: ScoreParts, explain: bool) -> Match:
         version = file.latest
-        abstract: str | None = version.info.get("abstract")
+        abstract = version.info.get("abstract")
         return Match(
             uri=str(self._scope.uri(file)),
             category=file.category,
-            abstract=abstract or abstract_of(version.body.decode(errors="replace")),
+            abstract=abstract
+            if abstract and isinstance(abstract, str)
+            else abstract_of(version.body.decode(errors="replace")),
             score=min(1.0, parts.total),
             evidence=tuple(
                 EvidenceSource(item.session, item.message)
@@ -477,7 +479,8 @@ class _Search:
 
 
 def _metadata_of(file: FileRecord) -> Mapping[str, Any]:
-    return file.latest.info.get("metadata") or {}
+    metadata = file.latest.info.get("metadata")
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 
 def _score_files(hits: Collection[FileHit], now: int) -> dict[int, ScoreParts]:
