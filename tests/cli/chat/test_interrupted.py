@@ -185,6 +185,19 @@ def test_a_model_that_asks_for_an_interrupted_call_again_is_told_apart(tmp_path:
     assert notes(tmp_path) == "rope\n"
 
 
+def test_a_call_that_has_returned_is_not_warned_about_when_the_model_makes_it_again(
+    tmp_path: Path,
+) -> None:
+    with terminal(program(tmp_path, "→rope", "Noted.", "→rope", "Again."), tmp_path) as chat:
+        chat.say("Note: rope", "Allow note")
+        chat.say("y", "Noted.")
+        chat.say("Note: rope, once more", "Allow note")
+        chat.say("y", "Again.")
+        quit_(chat)
+        assert "was started before" not in chat.shown
+    assert notes(tmp_path) == "rope\nrope\n"
+
+
 def test_a_call_that_waited_is_not_asked_about_without_its_tool(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→rope"), tmp_path) as chat:
         chat.say("Note: rope", "Allow note")

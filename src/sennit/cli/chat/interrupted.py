@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from sennit.cli.text import call_text
-from sennit.messages.content import ActionRequestContent
+from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
@@ -22,7 +23,7 @@ from sennit.turns.branch_lease import hold_lease, new_holder
 from sennit.turns.recovery import find_unfinished_run
 from sennit.turns.subscription import has_active_run
 from sennit.turns.tools.call_state import ToolCallStates
-from sennit.turns.tools.pending_calls import pending_calls
+from sennit.turns.tools.pending_calls import call_id_of, pending_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ def started_calls(branch: Branch, messages: Iterable[Message]) -> list[str]:
 def was_started_before(branch: Branch, call: Message) -> bool:
     """Return whether this call, or one of the same tool with the same arguments, was started.
 
-    Calls on the branches from which this one was forked count too.
+    Calls on the branches from which this one was forked count too. A call that has returned on this
+    branch does not: the model has seen its result and wants a second one.
     """
     wanted = tool_call(call)
     same = (wanted.function, wanted.arguments)
@@ -135,7 +137,23 @@ def was_started_before(branch: Branch, call: Message) -> bool:
         if isinstance(content := message.content, ActionRequestContent)
         and (content.function, content.arguments) == same
     }
-    return bool(started_calls(branch, requests.values()))
+    returned = _returned_calls(branch.messages)
+    unsettled = [message for uid, message in requests.items() if uid not in returned]
+    return bool(started_calls(branch, unsettled))
+
+
+def _returned_calls(messages: Iterable[Message]) -> set[UUID]:
+    """Return the requests with a result that is no error; ids of calls may recur."""
+    latest: dict[str, UUID] = {}
+    returned: set[UUID] = set()
+    for message in messages:
+        content = message.content
+        if isinstance(content, ActionRequestContent):
+            latest[call_id_of(message)] = latest[str(message.id)] = message.id
+        elif isinstance(content, ActionResponseContent) and not content.error:
+            request = latest.get(content.request_id or "")
+            returned |= set() if request is None else {request}
+    return returned
 
 
 def tool_call(message: Message) -> ActionRequestContent:
