@@ -18,6 +18,9 @@ with sennit.open("chatbot.db") as client:
         if message.role != "system":
             print(f"{message.role.value}: {message.content.words}")
     while text := input("> "):
-        for piece in chat.stream(text):
-            print(piece, end="", flush=True)
+        try:
+            for piece in chat.stream(text):
+                print(piece, end="", flush=True)
+        except sennit.RunError as error:  # such as a missing API key
+            print(error, end="")
         print()

@@ -116,3 +116,23 @@ def _served(command: str, folder: Path) -> Iterator[str]:
 def _get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return answer.read()
+
+
+@pytest.mark.slow  # a type checker without a cache reads all of Sennit
+@pytest.mark.timeout(600)
+def test_type_checkers_accept_the_programs_of_the_tutorial(tmp_path: Path) -> None:
+    for language, text, _ in blocks(TUTORIAL):
+        if language == "python":
+            name = _SAVE.search(_paragraph_before(text))
+            assert name is not None
+            (tmp_path / name[1]).write_text(text, encoding="utf-8")
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    for checker in (["mypy", "--strict", "."], ["basedpyright", "--pythonpath", sys.executable]):
+        checked = subprocess.run(
+            [BIN / checker[0], *checker[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr

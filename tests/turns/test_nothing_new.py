@@ -154,6 +154,30 @@ def test_generate_and_a_bare_request_refuse_to_ask_nothing(tmp_path: Path) -> No
         assert model.requests == []
 
 
+@pytest.mark.parametrize("text", ["", " ", "\n\t "])
+def test_an_empty_message_is_refused_on_a_branch_with_history_and_not_stored(text: str) -> None:
+    model = ScriptedModel(["Hello.", "A red pixel."], name="scripted")
+    chat = sennit.conversation(model)
+    assert chat.say("Hi.").success
+    branch = chat.request.branch
+
+    async def say_async() -> Return:
+        return await chat.asay(text)
+
+    results: list[Return[Any]] = [
+        chat.say(text),
+        asyncio.run(say_async()),
+        chat.say([Message(InstructionContent(instruction=text))]),
+        list(chat.stream(text))[-1],
+    ]
+    for result in results:
+        assert (result.stop_reason, result.notices[0].code) == ("invalid", "empty")
+        assert "is empty; say something" in result.notices[0].text
+    assert len(branch) == 2
+    picture = InstructionContent.create(instruction=text, images=["https://example.org/a.png"])
+    assert chat.say(Message(picture)).text == "A red pixel."
+
+
 def test_a_policy_that_leaves_no_message_is_an_error_and_asks_nobody() -> None:
     class Forgetful:
         def on_request(self, request: ModelRequest) -> ModelRequest:

@@ -13,7 +13,10 @@ from sennit import Message, ModelError, SessionOptions
 from sennit.errors import InvalidTypeError, RunError
 from sennit.events import ToolCompleted
 from sennit.messages.content import ActionResponseContent, InstructionContent
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.result import Return
+from sennit.turns.stream import RunStream
 
 ONE_TURN = SessionOptions(process_tools=False)
 
@@ -132,3 +135,47 @@ def test_the_text_of_a_request_that_failed_after_some_words_is_these() -> None:
     assert "".join(str(piece) for piece in stream) == "A bow" == stream.result.text
     with pytest.raises(RunError, match="gone"):
         stream.result.raise_for_error()
+
+
+def show(stream: RunStream[Return[Any], Any]) -> None:
+    for piece in stream:
+        print(piece, end="")
+
+
+async def show_async(stream: RunStream[Return[Any], Any]) -> None:
+    async for piece in stream:
+        print(piece, end="")
+
+
+def test_a_loop_that_prints_a_stream_raises_the_error_of_a_failed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = ModelError("The provider is down.", kind="overloaded")
+    conversation = talk(tmp_path, "Fine.", failure, failure, failure)
+    show(conversation.stream("How long?"))
+    assert capsys.readouterr().out == "Fine."
+    with pytest.raises(RunError, match="is down; the message is kept"):
+        show(conversation.stream("And now?"))
+    with pytest.raises(RunError, match="is down"):
+        asyncio.run(show_async(conversation.stream()))
+    stream = conversation.stream()
+    final = list(stream)[-1]  # a program that looks at the result decides itself
+    assert (final.is_final, final.stop_reason) == (True, "error")
+    assert stream.result.error_text == final.error_text
+
+
+def test_a_loop_that_prints_a_stream_raises_on_a_busy_branch_and_a_closed_client() -> None:
+    client = sennit.open(":memory:")
+
+    async def answer(request: ModelRequest) -> str:
+        second = client.session("chat").conversation(model=model)
+        with pytest.raises(RunError, match="is busy"):
+            await show_async(second.stream("Me too."))
+        return "Fine."
+
+    model = ScriptedModel([answer])
+    conversation = client.session("chat").conversation(model=model)
+    assert conversation.say("Hi.").text == "Fine."
+    client.close()
+    with pytest.raises(RunError, match="closed"):
+        show(conversation.stream("Hi."))

@@ -251,8 +251,9 @@ class ConversationSession:
     ) -> RunStream[Return[Any], Any]:
         """Run and stream: increments of text, finished messages, and finally the Return of the run.
 
-        To show an answer as it arrives, print each item with `end=""`; `is_delta`, `is_message` and
-        `is_final` tell them apart. A message is added to the branch at the start of the run, as by
+        To show an answer as it arrives, print each item with `end=""`; printing the last one raises
+        RunError if the run failed without an answer. `is_delta`, `is_message` and `is_final` tell
+        them apart. A message is added to the branch at the start of the run, as by
         `say`; without one, the first argument may be the options. Leaving the loop, or a `with`
         block around it, early cancels the run. With `resume` the last run is continued. `output` is
         as in `say`, and the final result has it.
@@ -537,9 +538,11 @@ class ConversationSession:
     ) -> Return[Any]:
         """Continue the last run, which crashed or waits for approval.
 
-        Finished tool calls are not repeated; one that was running is treated according to its
-        `replay` option. A partial answer is generated again. `output` is as in `say`; without it,
-        the answer has to fit the schema that the run was asked for, and the output is plain data.
+        If there is none, nothing happens: the `text` of the result is "" then, and its notice has
+        the code "nothing_to_resume". Finished tool calls are not repeated; one that was running is
+        treated according to its `replay` option. A partial answer is generated again. `output` is
+        as in `say`; without it, the answer has to fit the schema that the run was asked for, and
+        the output is plain data.
         """
         resuming = self.aresume(options, streaming_options, output=output)
         return run_blocking(resuming, "await aresume()")

@@ -76,8 +76,8 @@ def busy_notice(branch: Branch, holder: str, *, same_conversation: bool = False)
     return Notice("error", "busy", text)
 
 
-NOTHING_TO_RESUME = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
-"""The notice when there is no run to resume."""
+NOTHING_TO_RESUME = Notice("warning", "nothing_to_resume", "No run of this branch was interrupted.")
+"""The notice when there is no run to resume, which is no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,9 @@ class Return(Generic[_T_co]):
     finished message (`is_message`) has that message, and the final result (`is_final`), which comes
     last, has all messages that the run added to the branch. `str()` of an increment is its text and
     "" of the other items, so the joined items of a stream are the model's answer. `str()` of the
-    result of `say` or `run` is the answer, or the error if there is none.
+    final item raises RunError if the run failed without an answer, so that a loop that prints the
+    items does not hide it; the other attributes can be read. `str()` of the result of `say` or
+    `run` is the answer, or the error if there is none.
     """
 
     stop_reason: StopReason | None = None
@@ -165,6 +167,8 @@ class Return(Generic[_T_co]):
         return self.stop_reason is not None
 
     def __str__(self) -> str:
+        if self.is_streamed and not self.answer:
+            self.raise_for_error()  # for `print(piece)`, which would hide the failure
         if self.is_message or self.is_streamed:
             return ""
         return self._text() or self.error_text
@@ -220,11 +224,14 @@ class Return(Generic[_T_co]):
     def raise_for_error(self) -> Return[_T_co]:
         """Return itself, or raise RunError if the run failed.
 
-        A cancelled or suspended run has not failed. The RunError has the text of the run's own
+        A cancelled or suspended run has not failed, nor has `resume` if there is nothing to
+        resume. The RunError has the text of the run's own
         error, such as a ModelError, which is `result.error`; an exception of other code, such as a
         policy, is its cause.
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
+            return self
+        if NOTHING_TO_RESUME in self.notices:
             return self
         text = self.error_text or f"The run ended with {self.stop_reason!r}."
         added = self.body.interactions

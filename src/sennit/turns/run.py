@@ -190,10 +190,13 @@ class Run:
 
     def nothing_to_answer(self) -> str | None:
         """Return the reason why this run has nothing to do, or None."""
-        has_text = any(not message.content.empty for message in self.input.say)
-        if self.progress.greets or self.input.prompted or has_text:
+        new = self.input.say
+        if self.progress.greets or self.input.prompted or not all(map(_is_blank, new)):
             return None
-        return self.request.nothing_to_answer()
+        reason = self.request.nothing_to_answer()
+        if reason is None and new:
+            return f"The message for branch {self.request.branch.name!r} is empty; say something."
+        return reason
 
     @property
     def is_active(self) -> bool:
@@ -630,6 +633,14 @@ class Run:
             finish_reason=progress.finish,
             model=progress.model,
         )
+
+
+def _is_blank(message: Message) -> bool:
+    """Return whether a message has nothing to answer, such as a text of spaces."""
+    content = message.content
+    if isinstance(content, InstructionContent) and not (content.instruction or "").strip():
+        content = replace(content, instruction=Unset)
+    return content.empty
 
 
 def _pending_after(request: Request, new_messages: Sequence[Message]) -> list[Message]:

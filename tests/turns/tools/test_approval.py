@@ -200,6 +200,8 @@ def test_there_may_be_nothing_to_resume() -> None:
     assert talk.run().success
     result = asyncio.run(talk.conversation().aresume())
     assert (result.stop_reason, result.notices[0].code) == ("invalid", "nothing_to_resume")
+    assert result.text == result.error_text == ""
+    assert "".join(map(str, talk.conversation().stream(resume=True))) == ""
 
 
 def test_a_resumed_run_keeps_the_limits_it_was_started_with() -> None:
