@@ -46,6 +46,27 @@ def test_a_standing_instruction_is_in_the_prompt_of_any_question(client: Client)
     ]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I want answers in French.",
+        "French please.",
+        "I am vegetarian, my name is Ada, please answer in French, and I meet Maren on Friday.",
+    ],
+)
+def test_a_wish_for_a_language_is_pinned_until_another_is_asked_for(
+    client: Client, said: str
+) -> None:
+    committed(client, said)
+    assert "French" in prompt_for(client, "Tell me about boats.")
+    (pinned,) = client.memory.pinned()
+    assert "vegetarian" not in pinned.text
+    committed(client, "Answer in English from now on.")
+    assert [memory.text.strip() for memory in client.memory.pinned()] == [
+        "Answer in English from now on."
+    ]
+
+
 def test_an_instruction_that_was_replaced_or_forgotten_is_sent_no_more(client: Client) -> None:
     committed(client, "Always answer in French.", "Answer in English from now on.")
     prompt = prompt_for(client, "Tell me about boats.")

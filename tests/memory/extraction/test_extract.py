@@ -87,6 +87,66 @@ def test_a_statement_is_cut_out_of_its_sentence_without_changing_who_it_is_about
     assert texts(user(said)) == [memory]
 
 
+@pytest.mark.parametrize(
+    ("said", "category"),
+    [
+        ("I want answers in French.", "preferences"),
+        ("I'd like all your answers in French.", "preferences"),
+        ("I want you to answer in French.", "preferences"),
+        ("French please.", "preferences"),
+        ("I want you to reply with short sentences.", "preferences"),
+        ("You can call me Ada.", "profile"),
+        ("i dont eat meat", "preferences"),
+        ("i cant eat gluten", "profile"),
+        ("I meet Maren on Friday.", "events"),
+        ("Meeting Maren Friday.", "events"),
+        ("I have a dentist appointment Friday at 3.", "events"),
+    ],
+)
+def test_short_and_indirect_statements_are_remembered(said: str, category: str) -> None:
+    [candidate] = found(user(said))
+    assert candidate.category == category
+    assert (candidate.valid_from is not None) == (category == "events")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "English is fine.",
+        "Danish please.",
+        "I would like a refund.",
+        "I'd like answers to my questions.",
+        "I want messages in French files.",
+        "Thank God it's Friday.",
+        "I work Monday to Friday.",
+        "Happy Friday!",
+        "This isnt working.",
+        "My boss says, answer in English, and I hate it.",
+    ],
+)
+def test_what_only_resembles_such_a_statement_is_not_remembered(said: str) -> None:
+    assert texts(user(said)) == []
+
+
+def test_statements_joined_by_commas_are_memories_of_their_own() -> None:
+    said = "I am vegetarian, my name is Ada, please answer in French, and I meet Maren on Friday."
+    candidates = found(user(said))
+    assert [(str(one.category), one.text) for one in candidates] == [
+        ("profile", "I am vegetarian."),
+        ("profile", "My name is Ada."),
+        ("preferences", "Answer in French."),
+        ("events", "I meet Maren on Friday."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["When I ask in German, please answer in German.", "Anna, my sister, lives in Rome."],
+)
+def test_what_is_one_statement_is_not_split_at_its_commas(said: str) -> None:
+    assert texts(user(said)) == [said]
+
+
 def test_she_is_the_person_of_the_sentence_before() -> None:
     said = user("My sister Anna has moved. She lives in Rome now.")
     [candidate] = [one for one in found(said) if "Rome" in one.text]
@@ -295,6 +355,7 @@ def test_a_failure_alone_teaches_nothing() -> None:
     [
         "Ich heiße Karl und wohne seit Jahren am Rand einer kleinen Stadt.",
         "J'habite à Lyon depuis trois ans et ma soeur aussi.",
+        "Je suis végétarienne et je m'appelle Ada.",
         "私の名前は花子です。 東京に 住んで います。 猫が 好き です。",
     ],
 )

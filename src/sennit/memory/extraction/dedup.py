@@ -297,7 +297,7 @@ _CUES = {
     "diet": "vegetarian vegan eat",
     "name": "name called",
     "use": "use uses switched",
-    "answer": "answer reply respond",
+    "answer": "answer reply respond speak please",
     "prefer": "prefer",
     "favourite": "favourite favorite",
 }

@@ -43,7 +43,7 @@ from sennit.stores.search.tokenizer import STOP_WORDS
 
 _UNDATED_SLOTS = frozenset({"birthday", "age"})
 """Slots in which a date is the value, not a validity."""
-_ADDRESSED_SLOTS = frozenset({"instruct", "answer", "keep", "do", "prefer", "like"})
+_ADDRESSED_SLOTS = frozenset({"instruct", "answer", "keep", "do", "prefer", "like", "name"})
 """Slots of statements to the assistant, in which "you" is clear."""
 
 # A line of a program rather than of prose: signs that sentences do not have, or a statement.
@@ -130,7 +130,8 @@ def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
 
 def is_foreign(text: str) -> bool:
     prose_words = words(_CODE_LINE.sub("", text[:2000]))
-    english = sum(map(STOP_WORDS.__contains__, prose_words))
+    # A single letter is a rest of "m'appelle" as well as of "I'm".
+    english = sum(word in STOP_WORDS and (len(word) > 1 or word in "ai") for word in prose_words)
     return len(prose_words) > 4 and english * 8 < len(prose_words)
 
 

@@ -19,6 +19,8 @@ from sennit.memory.extraction.terms import FRAME, terms
 from sennit.memory.extraction.utterances import Utterance
 
 _I = re.IGNORECASE
+ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:d|ses?)|speak|talk|messages?|explanations?)"
+"""The words for what the assistant says."""
 _EXPANSIONS = {
     "can't": "can not", "cannot": "can not", "won't": "will not", "let's": "let us",
     "i'm": "I am", "im": "I am", "n't": " not", "'re": " are", "'ve": " have", "'ll": " will",
@@ -28,6 +30,9 @@ _CONTRACTION = re.compile(
     r"\b(?:can't|cannot\b|won't|let's\b|I'm\b|Im\b)|n't\b|'(?:re|ve|ll|d)\b|"
     r"\b(?P<who>it|he|she|that|there|what|who|here|name)'s\b|'s(?P<how> (?:called|named))\b",
     _I,
+)
+_NO_APOSTROPHE = re.compile(
+    r"\b(do|does|did|is|are|was|were|have|has|had|could|should|would|ca|wo)nt\b", _I
 )
 _GOT = re.compile(r"\b(have|has) got\b", _I)
 _USER_PHRASES = [
@@ -98,7 +103,9 @@ _QUESTION = re.compile(
 _SUPPOSED = re.compile(
     r"^(?:if|suppose|supposing|imagine|pretend|assume|assuming|hypothetically|what if|let us "
     r"(?:say|assume|pretend|imagine)|say I)\b|\b(?:maybe|perhaps|might|not sure|I wish|I guess|"
-    r"I suppose|I would (?!rather|prefer)|would be|could be|I could|hypothetical\w*|as if|unless|"
+    r"I suppose|I would (?!rather|prefer|(?:like|love|want) "
+    rf"(?:you to {ANSWER}|(?:all )?(?:of )?(?:your )?{ANSWER})\b)|would be|"
+    r"could be|I could|hypothetical\w*|as if|unless|"
     r"in (?:my|the|a) (?:story|novel|dream|game|book)|my character|lol|haha\w*|lmao|just kidding|"
     r"jk|"
     r"I wonder|for example|for instance|the form (?:asks|says))\b|^(?:e\.g\.|example\b)|"
@@ -156,10 +163,16 @@ _INJECTION_HINTS = (
     "<|",
 )  # fmt: skip
 """One of these is in every injection; searching for them first saves most of the time."""
+_ASKED_ANSWER = (
+    r"(?:please )?(?:(?:always|only) )?(?:(?:answer|reply|respond|speak|talk)(?: to me)? "
+    r"(?:in|with|briefly|concisely)|call me|address me)\b"
+)
 _CLAUSE_BREAK = re.compile(
     r"(?:,(?:\s*+(?:and|but|so|while|because|since|as|given that))?|(?<!\s)\s++(?:and|but|so|while|"
     r"though|although|because|since|as|given that))\s++"
-    r"(?=(?:I|my|we|our|I'm|im)\b)(?!(?:my|our) [\w -]{2,25},)|(?<!\s)\s++(?=I(?:'d| would) "
+    r"(?=(?:I|my|we|our|I'm|im)\b)(?!(?:my|our) (?![\w-]+(?: [\w-]+)? (?:is|are|was|were)\b)"
+    r"[\w -]{2,25},)|"
+    rf"(?P<asked>,(?:\s*+(?:and|so))?)\s++(?={_ASKED_ANSWER})|(?<!\s)\s++(?=I(?:'d| would) "
     r"(?:need|want)\b)",
     _I,
 )
@@ -183,6 +196,8 @@ _APPOSITION = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,
 _ELLIPTIC = re.compile(
     r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
     r"(?P<my>name is\b)|(?P<also>(?:not )?(?:into|fond of|keen on)\b)|"
+    r"(?P<meet>meeting (?=(?:(?-i:[A-Z])[\w'-]+|my [a-z]+) (?:on|next|this|tomorrow|today|tonight|"
+    r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b))|"
     r"(?P<be>(?:big|huge|not an?|a (?:big|huge)) (?:\w+ )?(?:fan|lover|person)\b)",
     _I,
 )
@@ -263,6 +278,8 @@ def expand(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _expand(text: str) -> str:
     text = text.replace("’", "'")
+    if "nt" in text:
+        text = _NO_APOSTROPHE.sub(r"\1n't", text)
     if "'" in text or "cannot" in text or "got" in text or text[:3] in ("im ", "Im "):
         text = _GOT.sub(r"\1", _CONTRACTION.sub(_expand_match, text))
     if "ser" in text:
@@ -314,9 +331,15 @@ def clauses(sentence: str) -> list[str]:
         part = sentence[start : match.start()]
         if sentence[match.start() :].lstrip(", ").startswith("and I") and _AND_I.search(part[-80:]):
             continue  # "Rosa and I have decided"
+        if match["asked"] and not all(_declares(clause) for clause in (*parts, part)):
+            continue  # "When I ask in German, answer in German"
         parts.append(part)
         start = match.end()
     return [part for part in (*parts, sentence[start:]) if part.strip()]
+
+
+def _declares(clause: str) -> bool:
+    return _DECLARES.match(_without_fillers(clause)) is not None
 
 
 def _is_statement(sentence: str, plain: str) -> bool:
@@ -339,7 +362,7 @@ def normalize(clause: str) -> NormalizedClause:
     text = _LAST_FILLER.sub("", _without_fillers(expand(clause)).rstrip(" .!?,;:…"))
     text = _APPOSITION.sub(r"\2 \3 \1 ", text)
     if elliptic := _ELLIPTIC.match(text):
-        text = f"{_subject(elliptic)} {text}"
+        text = f"{_subject(elliptic)} {text[0].lower()}{text[1:]}"
     change = _CHANGE.search(clause) is not None
     positive = True
     if "not" in text or "no longer" in text or "never" in text.lower() or change:
@@ -355,7 +378,7 @@ def normalize(clause: str) -> NormalizedClause:
 def _subject(elliptic: re.Match[str]) -> str:
     if elliptic["my"]:
         return "my"
-    return "I am" if elliptic["be"] or elliptic["also"] else "I"
+    return "I am" if elliptic["be"] or elliptic["also"] or elliptic["meet"] else "I"
 
 
 def to_sentence(clause: str) -> str:

@@ -25,6 +25,12 @@ _CAPITAL_MONTH = _MONTH.replace("may", "(?-i:May)")  # the verb "may" is no date
 _DAY = "|".join(_DAYS)
 _YEAR = r"(?:19|20)\d\d"
 _UNIT = "day|week|month|year"
+_UNDATED_BEFORE = (
+    "every each any a an the my is was are like love hate enjoy prefer to and or of for than "
+    "black good happy casual"
+)
+"""The words before a weekday without "on" that make it no date: "every Friday"."""
+_NO_DATE_BEFORE = "".join(rf"(?<!\b{word}\s)" for word in _UNDATED_BEFORE.split())
 _DATE = rf"""(?ix)
     \b(?:
       (?P<iso>{_YEAR}-\d\d-\d\d)
@@ -38,7 +44,8 @@ _DATE = rf"""(?ix)
     | in\s(?P<count2>\d+|{"|".join(_COUNTS)})\s(?P<unit2>{_UNIT})s?
     | (?P<which>last|next|this|past|coming)\s(?P<what>{_UNIT}|weekend|{_DAY})
     | (?P<near>yesterday|today|tonight|tomorrow|this\smorning|last\snight)
-    | on\s(?P<day>{_DAY})
+    | (?:on\s|{_NO_DATE_BEFORE}(?=(?:{_DAY})(?:\W*$|\s(?:at|morning|afternoon|evening|night)\b)))
+        (?P<day>{_DAY})
     )\b
 """
 _DATE_PATTERN = re.compile(_DATE)

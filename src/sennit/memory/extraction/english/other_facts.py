@@ -181,7 +181,7 @@ EVENT_RULES = (
     ),
     rule(
         _ahead,
-        r"I (?:starts?|begins?|leaves?|moves?|fl(?:y|ies)|travels?) \w+",
+        r"I (?:starts?|begins?|leaves?|moves?|fl(?:y|ies)|travels?|meets?) \w+",
         r"I (?:am|are|is|will be|will|was|were) \w+",
         r"I (?:have|has|had) (?:an?|my|the|two|three|another)\b",
         rf"(?:my|the) (?:[\w-]+ ){{0,2}}?(?:{OCCASIONS})\b",

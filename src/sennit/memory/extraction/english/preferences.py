@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from sennit.memory.extraction.english.clauses import NormalizedClause
+from sennit.memory.extraction.english.clauses import ANSWER, NormalizedClause
 from sennit.memory.extraction.english.facts import (
     BE,
     COMMON_THING,
@@ -109,18 +109,30 @@ def _does(match: re.Match[str], clause: NormalizedClause) -> Fact | None:
 
 
 def _answers(match: re.Match[str], _: NormalizedClause) -> Fact | None:
-    tongue = re.fullmatch(LANGUAGES, match[2], IGNORE_CASE)
+    return _answer_fact(match[1], match[2])
+
+
+def _answer_fact(how: str, what: str) -> Fact:
+    tongue = re.fullmatch(LANGUAGES, what, IGNORE_CASE)
     return Fact(
         Category.PREFERENCES,
         "answer",
-        content(f"{match[1]} {match[2]}"),
+        content(f"{how} {what}"),
         frozenset({"language"}) if tongue else NO_WORDS,
-        label=f"answer {match[1]} {'language' if tongue else match[2]}",
+        label=f"answer {how} {'language' if tongue else what}",
         single=tongue is not None,
     )
 
 
-_ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:d|ses?)|speak|talk|messages?|explanations?)"
+_WANT = r"I (?:would )?(?:wants?|needs?|likes?|loves?|prefers?)"
+
+
+def _bare_language(match: re.Match[str], clause: NormalizedClause) -> Fact | None:
+    """Return the language asked for: "French please."."""
+    asked = re.search(r"\bplease\b", clause.clause, IGNORE_CASE)
+    return _answer_fact("in", match[1]) if asked else None
+
+
 # Rules that could match anything come last.
 PREFERENCE_RULES = (
     rule(
@@ -128,6 +140,16 @@ PREFERENCE_RULES = (
         r"I (?:would )?(?:prefers?|rather) (?!to )(.+?) "
         r"(?:over|to|rather than|instead of|than) (.+)",
     ),
+    rule(
+        _answers,
+        rf"{_WANT} (?:you to )?(?:all )?(?:of )?(?:your |the |my )?{ANSWER}(?: to me)?(?: to be)? "
+        rf"(in) ({LANGUAGES})$",
+    ),
+    rule(
+        _answers,
+        rf"{_WANT} you to (?:answer|reply|respond|speak|talk)(?: to me)? (with|like|as|using) (.+)",
+    ),
+    rule(_bare_language, rf"(?!(?:danish|polish|kiwi)\b)({LANGUAGES})$"),
     rule(_prefers, r"I (?:would )?(?:prefers?|rather) (.+)"),
     _preference(
         "like",
@@ -165,14 +187,14 @@ PREFERENCE_RULES = (
     ),
     rule(
         _answers,
-        rf"(?:{_ANSWER}(?: to me)?|address me) "
+        rf"(?:{ANSWER}(?: to me)?|address me) "
         r"(in|with|using|like|as|briefly|concisely|formally|informally)\b ?(.*)",
     ),
     rule(
         lambda match, _: Fact(
             Category.PREFERENCES, "keep", content(match[2]), label=f"{match[1]} {match[2]}"
         ),
-        rf"keep (?:all )?(?:your |the |my )?({_ANSWER}|code|comments|it"
+        rf"keep (?:all )?(?:your |the |my )?({ANSWER}|code|comments|it"
         r"(?= (?:short|brief|simple|concise|formal|casual|light|polite|friendly|professional|"
         r"to))) (.+)",
     ),
