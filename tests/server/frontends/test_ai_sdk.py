@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,17 @@ def test_a_message_that_is_sent_again_gets_the_same_answer_and_nothing_is_paid_t
         assert paid == [7, 7]
         assert chunks_in(shown.post()) == chunks
         assert len(shown.branches()) == 2
+
+
+def test_a_message_that_is_sent_several_times_at_once_is_answered_once() -> None:
+    with shop(*[PAY, "Done."] * 6) as (shown, paid), ThreadPoolExecutor(6) as pool:
+        shown.messages = [user("m1", "Pay 7.")]
+        answers = list(pool.map(lambda _: shown.post(), range(6)))
+        assert [answer.status_code for answer in answers] == [200] * 6
+        texts = ["".join(one.get("delta", "") for one in chunks_in(answer)) for answer in answers]
+        assert texts == ["Done."] * 6
+        assert paid == [7]
+        assert [branch["message_count"] for branch in shown.branches()] == [4]
 
 
 def test_a_message_whose_answer_failed_after_a_tool_is_not_answered_again_unasked() -> None:

@@ -41,7 +41,8 @@ from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.segments import tail_of
-from sennit.stores.records.sessions import RunRecord
+from sennit.stores.records.sessions import Owner, RunRecord
+from sennit.stores.session_ids import session_id
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.recovery import replay
 from sennit.turns.subscription import Subscription, has_active_run
@@ -161,6 +162,20 @@ async def answer(
     before the last one.
     """
     request.open_stream()
+    client = request.caller.client
+    chat = session_id(Owner(client.tenant, "user", client.user), turn.chat)
+    # Until the run has begun, its repetition would not find it.
+    async with request.server.branch_cache.lock(chat):
+        return await _begin(request, turn, plan, encoder, headers)
+
+
+async def _begin(
+    request: HTTPRequest,
+    turn: ChatTurn,
+    plan: RunPlan,
+    encoder: Callable[[str | None], PageStream],
+    headers: Mapping[str, str],
+) -> EventStream:
     target = await to_thread(_locate, request.caller, turn)
     branch = target.branch
     if target.repeated is not None:

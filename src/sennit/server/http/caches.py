@@ -120,5 +120,5 @@ class BranchCache:
             self._last_derived.put(client.tenant, first, number)
 
     def lock(self, uid: UUID) -> AsyncLock:
-        """Return the lock of a derived session that begins, or of an idempotent request."""
+        """Return the lock of a session that begins or is asked, or of an idempotent request."""
         return self._locks.setdefault(uid, AsyncLock())
