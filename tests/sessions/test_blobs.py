@@ -353,6 +353,22 @@ def test_forgetting_a_user_erases_what_was_uploaded_and_never_named(address: str
         assert Path(address).read_bytes().count(b"never named") == 1
 
 
+def test_a_stored_output_that_is_missing_is_refused_and_an_export_works(
+    client: Client, tmp_path: Path
+) -> None:
+    session = client.session("chat")
+    session.add_message("user", "hello")
+    missing = {"stored_output": f"sennit-blob:sha256:{'0' * 64}"}
+    message = Message(InstructionContent.create("look"), metadata=missing)
+    with pytest.raises(NotFoundError, match="no blob"):
+        session.add_message(message)
+    with pytest.raises(NotFoundError, match="no blob"):
+        asyncio.run(session.aadd_message(message))
+    kept = {"stored_output": session.put_blob(PNG, "image/png").reference}
+    session.add_message(Message(InstructionContent.create("look"), metadata=kept))
+    assert client.export(tmp_path / "archive").messages == 2
+
+
 def test_a_picture_does_not_change_the_prompt_from_turn_to_turn(client: Client) -> None:
     session = client.session("chat")
     talk = session.conversation(model=ScriptedModel(["a cat", "a dog"], name="eye"))

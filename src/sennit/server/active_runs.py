@@ -21,9 +21,10 @@ from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, TypedDict
 
+from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, log_unexpected, stopping
+from sennit.server.http.errors import HTTPError, error_for, log_unexpected, stopping
 from sennit.server.http.limits import ActiveCounts
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
@@ -179,6 +180,8 @@ def _rejection(event: RunEnded) -> HTTPError:
     if event.result.stop_reason == "cancelled":
         return stopping()
     if event.result.stop_reason == "error":
+        if isinstance(event.result.error, NotFoundError):
+            return error_for(event.result.error)
         return HTTPError(503, notice.code, notice.text)
     return HTTPError(_REJECTION_STATUSES.get(notice.code, 422), notice.code, notice.text)
 

@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
-from sennit.messages.blob_reference import BLOB_PREFIX, BlobReference, blob_in
+from sennit.messages.blob_reference import (
+    BLOB_PREFIX,
+    OUTPUT_KEY,
+    BlobReference,
+    blob_in,
+    named_blobs,
+)
 from sennit.messages.media_types import media_type as checked_type
 from sennit.messages.message import Message
 from sennit.stores.records.blobs import BlobLimits, BlobRecord, blob_chunks, no_blob
@@ -109,6 +115,12 @@ class Blobs:
             )
         return self._blob(self._find(named))
 
+    def check(self, messages: Iterable[Message]) -> None:
+        """Raise NotFoundError if a message names a blob that the owner does not have."""
+        for hash in named_blobs(messages):
+            if self._store.find_blob(self._owner, hash) is None:
+                raise no_blob(hash)
+
     def _find(self, reference: BlobReference) -> BlobRecord:
         record = self._store.find_blob(self._owner, reference.hash)
         if record is None:
@@ -121,7 +133,7 @@ class Blobs:
     def store(self, messages: Iterable[Message]) -> dict[UUID, Message]:
         """Store the bytes of attachments; return the messages as they are stored, by id.
 
-        Messages without attachments are left out. Raises NotFoundError for a reference to a blob
+        Messages that name no blob are left out. Raises NotFoundError for a reference to a blob
         that the owner does not have, and ValidationError for one of the wrong type.
         """
         stored: dict[UUID, Message] = {}
@@ -129,6 +141,9 @@ class Blobs:
             if message.content.attachment_urls:
                 content = message.content.with_attachment_urls(self._store_url)
                 stored[message.id] = message.with_content(content)
+            elif OUTPUT_KEY in message.metadata:
+                self.check([message])
+                stored[message.id] = message
         return stored
 
     def _store_url(self, url: str) -> str:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
-from sennit.messages.blob_reference import named_blobs
+from sennit.messages.blob_reference import OUTPUT_KEY, named_blobs
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
@@ -93,8 +93,11 @@ class Plan(Generic[_R]):
         return False
 
     def attachments(self) -> bool:
-        """Return whether its messages have attachments, whose bytes are stored before them."""
-        return any(message.content.attachment_urls for message in self.messages)
+        """Return whether its messages may name blobs, which are stored before them."""
+        return any(
+            message.content.attachment_urls or OUTPUT_KEY in message.metadata
+            for message in self.messages
+        )
 
     def replace_messages(self, stored: Mapping[UUID, Message]) -> None:
         """Replace messages by their stored form, in which attachments are references to blobs."""

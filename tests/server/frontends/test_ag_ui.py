@@ -102,6 +102,15 @@ def test_a_message_is_answered_as_events_of_the_run() -> None:
         ]
 
 
+def test_a_picture_that_the_user_has_not_stored_is_refused_and_leaves_no_thread() -> None:
+    source = {"type": "url", "value": f"sennit-blob:sha256:{'0' * 64}", "mimeType": "image/png"}
+    with page("Sunny.") as thread:
+        thread.messages.append(user("m1", [{"type": "image", "source": source}]))
+        answer = thread.post()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+        assert thread.server.get("/api/sessions").json()["sessions"] == []
+
+
 def test_a_thread_goes_on_on_one_branch_and_only_the_last_message_is_read() -> None:
     reply = Reply(items=(ReplyReasoning("Ropes."), ReplyText("The bowline.")))
     with page(reply, "It holds.") as thread:

@@ -122,6 +122,16 @@ def test_a_message_is_answered_as_a_stream_of_chunks() -> None:
         ]
 
 
+def test_a_file_that_the_user_has_not_stored_is_refused_and_leaves_no_chat(tmp_path: Path) -> None:
+    model = ScriptedModel(["A heron."], name="sage")
+    missing = {"type": "file", "mediaType": "image/png", "url": f"sennit-blob:sha256:{'0' * 64}"}
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        answer = server.post("/api/chat", {"id": "knots", "messages": [user("m1", missing)]})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+        assert server.get("/api/sessions").json()["sessions"] == []
+        assert not model.requests
+
+
 def test_a_chat_goes_on_on_one_branch_and_only_the_last_message_is_read() -> None:
     with page("The bowline.", "It holds.") as shown:
         shown.send("m1", "Name a knot.")

@@ -64,5 +64,8 @@ def test_a_client_cannot_have_a_strangers_blob_sent_to_the_model(tmp_path: Path)
         picture = {"type": "image_url", "image_url": {"url": f"sennit-blob:sha256:{'a' * 64}"}}
         body = {"model": "eye", "messages": [{"role": "user", "content": [picture]}]}
         answer = server.post("/v1/chat/completions", body)
-        assert answer.status_code in (400, 404, 422), answer.text
+        assert answer.status_code == 404, answer.text
+        named = {**body, "metadata": {"session": "notes"}}
+        assert server.post("/v1/chat/completions", named).status_code == 404
         assert not model.requests
+        assert server.get("/api/sessions").json()["sessions"] == []

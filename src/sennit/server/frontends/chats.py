@@ -38,6 +38,7 @@ from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunPlan, RunRequest, plan_resume, resume_run, start_run
 from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch, messages_from
+from sennit.sessions.client import blobs_of
 from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.segments import tail_of
@@ -347,11 +348,13 @@ class _Target(NamedTuple):
 def _locate(caller: Caller, turn: ChatTurn) -> _Target:
     """Return where a request continues; raise HTTPError 409 for messages that nobody has.
 
-    A new chat gets a session.
+    A new chat gets a session. Raises NotFoundError for a message with a blob that nobody stored.
     """
     ids, message = turn.ids, turn.message
     if not ids:
         raise HTTPError(422, "invalid", "'messages' must not be empty.", param="messages")
+    if message is not None:
+        blobs_of(caller.client).check([message])  # before a session is created
     try:
         session = caller.hold(caller.client.session(turn.chat, create=False))
     except NotFoundError:

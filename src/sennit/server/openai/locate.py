@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError
+from sennit.messages.blob_reference import named_blobs
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.messages.unset import MaybeUnset, Unset
@@ -45,7 +46,7 @@ from sennit.server.openai.translate import (
     system_message,
 )
 from sennit.sessions.branch import Branch
-from sennit.sessions.client import begin_session, cached_session
+from sennit.sessions.client import begin_session, blobs_of, cached_session
 from sennit.sessions.plan import BranchPlan, fork_history
 from sennit.sessions.repository import repository_of
 from sennit.sessions.segments import tail_of
@@ -132,8 +133,10 @@ class Locator:
     async def locate(self) -> BranchLocation:
         """Return where the request continues.
 
-        Raises HTTPError 400 for calls without results, NotFoundError for a missing branch.
+        Raises HTTPError 400 for calls without results, NotFoundError for a missing branch or blob.
         """
+        if named_blobs(self._sent.messages):  # before a session is created
+            await to_thread(blobs_of(self._caller.client).check, self._sent.messages)
         if self._named is None:
             location = await self._locate_history()
         else:

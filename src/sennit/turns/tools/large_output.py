@@ -101,4 +101,4 @@ def _stored_outputs(branch: Branch) -> dict[str, str]:
         for message in messages
         if isinstance(message.content, ActionResponseContent) and OUTPUT_KEY in message.metadata
     ]
-    return {_name(reference): reference for reference in references}
+    return {_name(reference): reference for reference in references if isinstance(reference, str)}
