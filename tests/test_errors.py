@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Session, errors
+from sennit import Session, SessionOptions, StreamingOptions, errors
 from sennit.errors import (
     AccessError,
     CodecError,
@@ -24,6 +24,8 @@ from sennit.errors import (
     short_repr,
 )
 from sennit.learning import ExportOptions
+from sennit.memory import AutoCommit
+from sennit.turns import Budget
 
 ALL = [
     kind
@@ -133,3 +135,19 @@ def test_a_store_in_a_folder_that_does_not_exist_is_refused_and_creates_no_folde
     with pytest.raises(StoreError, match=r"there is no folder .* Create it first"):
         sennit.open(tmp_path / "nowhere" / "deep" / "chat.db")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "misspelled", "right"),
+    [
+        (SessionOptions, "max_turn", "max_turns"),
+        (StreamingOptions, "chunk_size", "preferred_chunk_size"),
+        (Budget, "token", "tokens"),
+        (AutoCommit, "message", "messages"),
+    ],
+)
+def test_a_misspelled_option_is_answered_with_the_right_name(
+    options: Callable[..., object], misspelled: str, right: str
+) -> None:
+    with pytest.raises(InvalidTypeError, match=f"no field '{misspelled}'. Did you mean '{right}'"):
+        options(**{misspelled: 3})

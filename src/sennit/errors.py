@@ -26,9 +26,12 @@ Many also derive from the built-in exception in parentheses, so `except KeyError
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, Self, TypeAlias
+from dataclasses import fields
+from functools import wraps
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 from uuid import UUID
 
+_T = TypeVar("_T")
 _MAX_REPR = 100  # characters
 
 
@@ -225,3 +228,21 @@ class ConflictError(StoreError):
         """The holder of the lease, if there is one."""
         self.call = call
         """The message of the tool call that another holder has started, if that is it."""
+
+
+def suggesting_names(options: type[_T]) -> type[_T]:
+    """Have a dataclass raise InvalidTypeError, with the nearest names, for an unknown field."""
+    init: Any = options.__init__
+    names = [field.name for field in fields(options)]  # pyright: ignore[reportArgumentType]
+
+    @wraps(init)
+    def checked_init(self: object, *args: object, **values: object) -> None:
+        for name in sorted(values.keys() - set(names)):
+            raise InvalidTypeError(
+                f"{options.__name__} has no field {name!r}.{did_you_mean(name, names)} "
+                f"It has {', '.join(names)}."
+            )
+        init(self, *args, **values)
+
+    options.__init__ = checked_init
+    return options

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, short_repr, suggesting_names
 from sennit.messages.message import Message
 from sennit.messages.output_validation import DEFAULT_REPAIRS
 from sennit.turns.output import RunOutput
@@ -19,6 +19,7 @@ OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
 WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
 
 
+@suggesting_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Limits of a run, checked before each call of a model or tool; None is no limit."""
@@ -39,6 +40,7 @@ class Budget:
         _check_minimum(self.seconds, 0, "seconds", (int, float))
 
 
+@suggesting_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
     """Options of a run. Raises ValidationError for an invalid limit."""
@@ -102,6 +104,7 @@ class SessionOptions:
             )
 
 
+@suggesting_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingOptions:
     """Options of a stream. Raises ValidationError for invalid values."""

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from sennit.errors import suggesting_names
 from sennit.messages.message import Message
 from sennit.numbers import count, not_negative, positive
 from sennit.services.models.usage import tokens_of_chars
 
 
+@suggesting_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCommit:
     """Conditions for automatic commits; a condition that is None never applies."""
