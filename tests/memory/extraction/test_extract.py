@@ -128,6 +128,33 @@ def test_what_only_resembles_such_a_statement_is_not_remembered(said: str) -> No
     assert texts(user(said)) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "memories"),
+    [
+        ("I'm vegan, please answer in French, call me Ada.",
+         ["I'm vegan.", "Answer in French.", "Call me Ada."]),
+        ("Please answer in French, call me Ada.", ["Answer in French.", "Call me Ada."]),
+        ("I speak German but please answer in English.",
+         ["I speak German.", "Answer in English."]),
+    ],
+)  # fmt: skip
+def test_what_is_asked_of_the_assistant_is_a_memory_beside_statements(
+    said: str, memories: list[str]
+) -> None:
+    assert texts(user(said)) == memories
+
+
+@pytest.mark.parametrize(
+    ("said", "days"),
+    [("I meet Maren", 7), ("I'm meeting Maren", 7), ("I met Maren", -7), ("I visited Maren", -7)],
+)
+def test_a_weekday_is_ahead_or_past_as_the_verb_says(said: str, days: int) -> None:
+    for on in ("on ", ""):
+        [candidate] = found(user(f"{said} {on}{AT:%A}."))
+        assert candidate.valid_from is not None
+        assert (candidate.valid_from.date() - AT.date()).days == days
+
+
 def test_statements_joined_by_commas_are_memories_of_their_own() -> None:
     said = "I am vegetarian, my name is Ada, please answer in French, and I meet Maren on Friday."
     candidates = found(user(said))

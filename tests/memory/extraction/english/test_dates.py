@@ -36,7 +36,7 @@ from tests.memory.saying import AT
         ("next week", "2026-11-23", None),
         ("last year", "2025-01-01", None),
         ("last Friday", "2026-11-13", None),
-        ("on Thursday", "2026-11-19", None),
+        ("on Thursday", "2026-11-12", None),
         ("this weekend", "2026-11-21", None),
         ("on 31 February", None, None),
         ("in 99999999999 years", None, None),

@@ -172,7 +172,8 @@ _CLAUSE_BREAK = re.compile(
     r"though|although|because|since|as|given that))\s++"
     r"(?=(?:I|my|we|our|I'm|im)\b)(?!(?:my|our) (?![\w-]+(?: [\w-]+)? (?:is|are|was|were)\b)"
     r"[\w -]{2,25},)|"
-    rf"(?P<asked>,(?:\s*+(?:and|so))?)\s++(?={_ASKED_ANSWER})|(?<!\s)\s++(?=I(?:'d| would) "
+    rf"(?P<asked>,(?:\s*+(?:and|so|but))?|(?<!\s)\s++(?:and|so|but)(?=\s++please\b))\s++"
+    rf"(?={_ASKED_ANSWER})|(?<!\s)\s++(?=I(?:'d| would) "
     r"(?:need|want)\b)",
     _I,
 )
@@ -192,6 +193,7 @@ _THEN_ASKED = re.compile(
 )
 """The beginning of a question after a statement."""
 _DECLARES = re.compile(r"(?:I|I'm|im|I've|we|we're|we've|my|our)\b", _I)
+_FULL_STATEMENT = re.compile(rf"{_DECLARES.pattern}|{_ASKED_ANSWER}", _I)
 _APPOSITION = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
 _ELLIPTIC = re.compile(
     r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
@@ -331,15 +333,11 @@ def clauses(sentence: str) -> list[str]:
         part = sentence[start : match.start()]
         if sentence[match.start() :].lstrip(", ").startswith("and I") and _AND_I.search(part[-80:]):
             continue  # "Rosa and I have decided"
-        if match["asked"] and not all(_declares(clause) for clause in (*parts, part)):
+        if match["asked"] and not _FULL_STATEMENT.match(_without_fillers(sentence)):
             continue  # "When I ask in German, answer in German"
         parts.append(part)
         start = match.end()
     return [part for part in (*parts, sentence[start:]) if part.strip()]
-
-
-def _declares(clause: str) -> bool:
-    return _DECLARES.match(_without_fillers(clause)) is not None
 
 
 def _is_statement(sentence: str, plain: str) -> bool:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from sennit.memory.extraction.english.lexicon import IRREGULAR_PAST
 from sennit.memory.extraction.terms import NUMBERS
 
 _MONTH_NAMES = (
@@ -49,6 +50,7 @@ _DATE = rf"""(?ix)
     )\b
 """
 _DATE_PATTERN = re.compile(_DATE)
+_PAST = re.compile(rf"\b(?:I|we) (?:{IRREGULAR_PAST}|[a-z]+ed)\b", re.IGNORECASE)
 _UNTIL = re.compile(r"\b(?:until|till|through|to)\s*$", re.IGNORECASE)
 _NEAR_DAYS = {
     "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0, "tomorrow": 1,
@@ -138,7 +140,8 @@ def _relative_date(match: re.Match[str], today: datetime) -> datetime | None:
         return _shift(today, unit, -count if match["count"] else count)
     if match["day"]:
         ahead = (_DAYS.index(match["day"].lower()) - today.weekday()) % 7
-        return today + timedelta(days=ahead or 7)
+        is_past = _PAST.search(match.string, 0, match.start())
+        return today + timedelta(days=ahead - 7 if is_past else ahead or 7)
     return _adjacent_period(match["which"].lower(), match["what"].lower(), today)
 
 
