@@ -249,6 +249,23 @@ def test_a_memory_that_was_moved_grows_where_it_is_now(tmp_path: Path, archive: 
         assert (memory.uri, memory.version) == (moved, 2)
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_merged_memory_is_exported_with_the_one_it_became_part_of(
+    tmp_path: Path, moved: bool
+) -> None:
+    with opened(tmp_path, "old") as client:
+        for number, text in enumerate(["xylophone tea", "tea with honey"]):
+            remember(client, str(number), f"I like {text}.")
+        remember(client, "last", "I like xylophone tea with honey.")
+        ((uri, _),) = texts(client).items()
+        if moved:
+            client.fs.mv(uri, "viking://user/notes.md")
+        client.export(tmp_path / "all.zip", memories=True)
+    with opened(tmp_path, "new") as client:
+        assert client.import_sessions(tmp_path / "all.zip").new_memories == (0 if moved else 2)
+        assert list(texts(client)) == ([] if moved else [uri])
+
+
 def test_find_reads_a_memory_whose_labels_were_stored_in_another_form(tmp_path: Path) -> None:
     with opened(tmp_path, "old") as client:
         remember(client, "first", "I prefer tea to coffee.")

@@ -27,7 +27,7 @@ from sennit.memory.extraction.english.clauses import is_injection
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.files.resources import validate_metadata
 from sennit.memory.files.stored_files import MAX_TEXT_BYTES
-from sennit.memory.scope import MEMORIES, MERGED_INTO, MemoryScope, category_at
+from sennit.memory.scope import MEMORIES, MERGED_INTO, MemoryScope, category_at, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, reader
 from sennit.messages.json_values import plain_dict, validate_text
@@ -89,11 +89,22 @@ def archived_memories(scope: MemoryScope) -> Iterator[bytes]:
     for owner in store.owned_by(scope.user):
         if owner.kind == "tenant":  # resources
             continue
-        for file in store.list_files(owner, MEMORIES):
-            if file.category is None:
-                continue
+        for file in _exportable(store.list_files(owner, MEMORIES)):
             for version in store.file_versions(owner, file.id):
                 yield dumps(_line(file, version, scope.user), MAX_LINE - 1) + b"\n"
+
+
+def _exportable(files: Iterable[FileRecord]) -> list[FileRecord]:
+    """Return the memories without those merged into one that has been moved to other files."""
+    memories = {str(file.id): file for file in files if file.category is not None}
+    while gone := [
+        uid
+        for uid, file in memories.items()
+        if is_merged(file) and file.latest.info[MERGED_INTO] not in memories
+    ]:
+        for uid in gone:
+            del memories[uid]
+    return list(memories.values())
 
 
 def _line(file: FileRecord, version: VersionRecord, user: Owner) -> _Line:
@@ -223,7 +234,7 @@ def _check_merged(
     memories: Mapping[UUID, Sequence[PutFile]], stored: Mapping[Owner, _StoredFiles]
 ) -> None:
     """Raise ArchiveError if a memory was merged into one that does not exist."""
-    for put in (put for versions in memories.values() for put in versions):
+    for put in (versions[-1] for versions in memories.values()):
         if MERGED_INTO not in put.version.info:
             continue
         target = UUID(put.version.info[MERGED_INTO])
