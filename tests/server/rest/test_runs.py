@@ -104,6 +104,17 @@ def test_the_same_message_cannot_be_submitted_twice(tmp_path: Path) -> None:
         assert len(texts(server, branch)) == 3
 
 
+def test_an_empty_message_is_refused_and_not_stored(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db", models=[Talker()]) as server:
+        branch = new_branch(server)
+        all_events(server, run(server, branch)["events"])
+        before = texts(server, branch)
+        for text in ("", "  "):
+            answer = server.post(f"{branch}/runs", {"text": text})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "empty")
+        assert texts(server, branch) == before
+
+
 def test_a_prompt_that_changes_is_an_event_with_what_it_costs(tmp_path: Path) -> None:
     with serving(tmp_path / "s.db", models=[Talker()], tools=[add]) as server:
         branch = new_branch(server)
