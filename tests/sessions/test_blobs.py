@@ -20,7 +20,9 @@ from sennit import (
     ImagePart,
     InstructionContent,
     Message,
+    MessageRole,
     NotFoundError,
+    OpaqueContent,
     Session,
     StoreError,
     TextPart,
@@ -367,6 +369,15 @@ def test_a_stored_output_that_is_missing_is_refused_and_an_export_works(
     kept = {"stored_output": session.put_blob(PNG, "image/png").reference}
     session.add_message(Message(InstructionContent.create("look"), metadata=kept))
     assert client.export(tmp_path / "archive").messages == 2
+
+
+def test_a_content_of_an_undefined_type_keeps_its_blobs(client: Client) -> None:
+    session = client.session("chat")
+    reference = session.put_blob(PNG, "image/png").reference
+    fields = {"caption": "A heron.", "pages": [{"url": reference}]}
+    session.add_message(Message(OpaqueContent("shop.chart", fields, MessageRole.USER)))
+    assert client._store.collect_blobs(2**62) == 0
+    assert session.read_blob(reference) == PNG
 
 
 def test_a_picture_does_not_change_the_prompt_from_turn_to_turn(client: Client) -> None:

@@ -7,11 +7,12 @@ fields are preserved as data and written back unchanged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sennit.errors import CodecError, ValidationError, listed, short_repr
+from sennit.messages.blob_reference import BlobReference
 from sennit.messages.content_base import MessageContent, MessageRole
 from sennit.messages.content_registry import BUILT_IN, CONTENT_KINDS, freeze
 from sennit.messages.json_values import plain_dict, validate_text
@@ -69,6 +70,26 @@ class OpaqueContent(MessageContent):
     def record(self) -> dict[str, Any]:
         """Return the fields, shared with this content: for reading only."""
         return self.fields
+
+    @property
+    def attachment_urls(self) -> Sequence[str]:
+        """The fields that are references to blobs, at any depth: its class may have them there."""
+        return [text for text in _strings(self.fields) if BlobReference.of(text) is not None]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a JSON value."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in cast("dict[str, Any]", value).values():
+                yield from _strings(item)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _strings(item)
+        case _:
+            pass
 
 
 freeze(OpaqueContent)
