@@ -20,7 +20,6 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.messages.message import Message, SenderRecipient
-from sennit.services.registry import with_provider_model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import UNFENCED
@@ -173,6 +172,7 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
         ExistsError for a duplicate tool name, AccessError for a service that was not granted.
         """
         from sennit.services.models.params import check_params
+        from sennit.services.registry import with_provider_model
         from sennit.turns.conversation import ConversationSession
         from sennit.turns.request import RequestDraft
 
