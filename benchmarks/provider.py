@@ -89,6 +89,10 @@ def _text_of(content: Any) -> str:
     return " ".join(part.get("text", "") for part in content or ())
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # connections that wait to be accepted; the default is 5
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     rules: Sequence[Rule] = ()
@@ -258,7 +262,7 @@ def main() -> None:
     """Read the rules from stdin, print the port, serve until killed."""
     _Handler.rules = json.loads(sys.stdin.readline())
     _Handler.seconds = float(sys.argv[1])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     print(server.server_port, flush=True)
     server.serve_forever()
