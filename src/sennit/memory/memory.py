@@ -375,7 +375,7 @@ class Memory(MemoryReader):
 
 
 def engine_of(memory: Memory) -> MemoryEngine:
-    """Return what carries out the work of a memory."""
+    """Return the engine of a memory."""
     return memory._engine  # pyright: ignore[reportPrivateUsage]
 
 

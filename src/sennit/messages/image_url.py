@@ -12,7 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from pathlib import Path
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, listed, short_repr
 from sennit.messages.blob_reference import BlobReference
 from sennit.messages.media_types import IMAGE_TYPES, sniffed_type
 
@@ -46,7 +46,7 @@ def check_image_type(blob: BlobReference) -> None:
     """Raise ValidationError for a blob of a known type that is no image."""
     if blob.media_type and blob.media_type not in IMAGE_TYPES:
         raise ValidationError(
-            f"Blob {str(blob)!r} is no image; an image is one of {sorted(IMAGE_TYPES)}."
+            f"Blob {str(blob)!r} is no image; an image is one of {listed(sorted(IMAGE_TYPES))}."
         )
     if blob.size > MAX_IMAGE_BYTES:
         raise _too_large(blob.size)

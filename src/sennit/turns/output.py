@@ -51,7 +51,7 @@ class RunOutput(msgspec.Struct, frozen=True):
         return note and cls(ModelSchema(note["name"], note["schema"]), note["native"])
 
     def note(self) -> dict[str, Any]:
-        """Return what `recorded` reads."""
+        """Return the note of the output in the record of a run; `recorded` reads it."""
         schema = self.schema
         return {"name": model_name(schema), "schema": model_schema(schema), "native": self.native}
 

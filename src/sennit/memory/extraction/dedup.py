@@ -212,7 +212,7 @@ def _contradicts_taste(known: Fact, new: Fact) -> bool:
 
 
 def _alternatives(fact: Fact) -> Words:
-    """Return the things of which a fact names one, with that one."""
+    """Return the group of alternatives, such as drinks, to which the value of a fact belongs."""
     return next((kind for kind in _KINDS if not kind.isdisjoint(fact.value)), NO_WORDS)
 
 

@@ -160,7 +160,7 @@ def _html_text(page: str) -> str:
 
 
 def _html_tokens(page: str) -> Iterator[tuple[Literal["text", "open", "close"], str]]:
-    """Yield the texts and the names of the tags; every character is looked at a few times.
+    """Yield the texts and the names of the tags, in linear time.
 
     Elements that are not shown are left out, unless they never end.
     """

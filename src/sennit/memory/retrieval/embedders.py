@@ -220,7 +220,7 @@ class VectorIndex:
         return getattr(self._embedder, "min_cosine", -1.0)
 
     def _catch_up(self) -> None:
-        """Embed a few missing texts, unless the thread is at it, which embeds the others."""
+        """Embed a few missing texts, and the others in the background; skip it if that runs."""
         if not self._lock.acquire(blocking=False):
             return
         try:

@@ -48,9 +48,9 @@ MAX_USAGE_BONUS = 0.1
 ASSISTANT_WEIGHT = 0.5
 """The weight of words that no person said: of an assistant or a tool without a name."""
 ASSISTANT_MEANING_WEIGHT = 0.7
-"""The same for vectors, which a long text spreads over many subjects already."""
+"""The same weight for cosines; higher, since those of long texts are low already."""
 SPEAKER_BONUS = 0.5
-"""The share of their own score that messages of the one person get whom a question names."""
+"""The bonus, as a share of the score, for messages of the speaker that a question names."""
 SHORT_CHARS = 280
 """Characters of a short message, which shares with its neighbours whoever says it."""
 MAX_SHARING_HITS = 30

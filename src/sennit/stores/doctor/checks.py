@@ -516,7 +516,7 @@ def _missing_blobs(inspector: StoreInspector) -> Iterator[str]:
 
 
 def _unnoted_blobs(inspector: StoreInspector) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Yield blobs that a message names without a note of it: it could be collected."""
+    """Yield blobs that a message names without a stored reference: they could be collected."""
     blobs = {(row[0], bytes(row[1])): row[2] for row in inspector.rows(sql.BLOB_NUMBERS)}
     notes = {tuple(row) for row in inspector.rows(sql.BLOB_REFS)}
     for owner, session, message, hash in _named_in_messages(inspector):
@@ -611,11 +611,11 @@ _CHECKS = (
     IntegrityCheck("messages", _UNREADABLE, _unreadable),
     IntegrityCheck("blobs", "Pieces belong to no blob.", *sql.STRAY_CHUNKS),
     IntegrityCheck(
-        "blobs", "Notes that a message names a blob have lost one of both.", *sql.STRAY_BLOB_REFS
+        "blobs", "References to blobs lack their message or their blob.", *sql.STRAY_BLOB_REFS
     ),
     IntegrityCheck(
         "blobs",
-        "Messages name blobs without a note of it.",
+        "Messages name blobs to which no reference is stored.",
         lambda inspector: (
             f"blob {hash.hex()} of message {number}"
             for _, _, number, _, hash in _unnoted_blobs(inspector)

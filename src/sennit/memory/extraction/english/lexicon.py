@@ -260,4 +260,4 @@ ALTERNATIVES = (
     "vim neovim emacs nano pycharm",
     "linux windows macos ubuntu debian fedora",
 )
-"""Things of which a person who says "now" means one instead of another."""
+"""Groups of alternatives: who says "now" of one has given up another of the same group."""
